@@ -1,0 +1,34 @@
+"""The command line: ``memlab lab``, ``memlab doctor``.
+
+A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int``. This package is the
+only one that prints, and no module in it imports torch before its command runs.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from memlab.cli import doctor, lab
+from memlab.errors import MemlabError
+
+_COMMANDS = (lab, doctor)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 2 after a :class:`MemlabError`, 130 after Ctrl-C."""
+    args = _parser().parse_args(argv)
+    try:
+        return args.run(args)
+    except MemlabError as error:
+        print(f"memlab: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="memlab", description="Train networks that do not fit in GPU memory.")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add_parser(subparsers)
+    return parser

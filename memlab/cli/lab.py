@@ -1,0 +1,61 @@
+"""``memlab lab``: copy the notebooks to a folder and open JupyterLab on it."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from memlab.cli.notebooks import copy_notebooks, shipped_folder
+from memlab.errors import MemlabError
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    """Add the ``lab`` command."""
+    parser = subparsers.add_parser("lab", help="copy the notebooks to a folder and open JupyterLab on it")
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path("memlab-notebooks"),
+        metavar="FOLDER",
+        help="where to copy them (default: %(default)s); a notebook that you have edited is never replaced",
+    )
+    parser.add_argument("--no-browser", action="store_true", help="print JupyterLab's address and open no browser")
+    parser.add_argument("--port", type=int, help="the port to listen on, on this machine only")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Copy, then run JupyterLab until it is stopped."""
+    source = shipped_folder()
+    if args.folder.resolve() != source:
+        for name in copy_notebooks(source, args.folder):
+            print(f"Kept your edited {args.folder / name}; to get memlab's version, rename yours and run this again.")
+        print(f"The notebooks are in {args.folder.resolve()}")
+    _run_jupyterlab(jupyter_options(args.folder, port=args.port, browser=not args.no_browser))
+    return 0
+
+
+def jupyter_options(folder: Path, *, port: int | None = None, browser: bool = True) -> list[str]:
+    """JupyterLab's command-line options: this machine only, its token left on."""
+    options = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder.resolve()}"]
+    if port is not None:
+        options.append(f"--ServerApp.port={port}")
+    if not browser:
+        options.append("--no-browser")
+    # In a container everybody is root, and Jupyter would refuse to start.
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        options.append("--allow-root")
+    return options
+
+
+def _run_jupyterlab(options: list[str]) -> None:
+    """In this process, so that Ctrl-C and other signals reach Jupyter, which then stops its kernels."""
+    try:
+        from jupyterlab.labapp import LabApp
+    except ImportError as error:
+        raise MemlabError(
+            f"JupyterLab does not start in {sys.executable} ({error}): "
+            'install it there with python -m pip install "jupyterlab>=4,<5".'
+        ) from error
+    LabApp.launch_instance(options)

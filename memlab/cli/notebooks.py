@@ -1,0 +1,67 @@
+"""The notebooks that come with memlab, and copying them to a learner's folder."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from memlab.files import make_folder, write_atomically
+
+# Kept in the learner's folder: the SHA-256 of each notebook as it was copied. A file that no longer
+# has its sum was edited.
+MANIFEST = ".memlab.json"
+
+
+def shipped_folder() -> Path:
+    """Where the notebooks are: inside the installed package, or beside it in a clone."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "notebooks"
+    return installed if installed.is_dir() else package.parent / "notebooks"
+
+
+def copy_notebooks(source: Path, target: Path) -> list[str]:
+    """Bring ``target`` up to date with ``source``; return the names of the edited files, which are kept.
+
+    Raises:
+        NotWritten: when ``target`` cannot be written; no file in it is lost or half written.
+    """
+    make_folder(target)
+    sums = _read_manifest(target)
+    edited = []
+    for name in _names(source):
+        data = (source / name).read_bytes()
+        new, present = _sum(data), _sum_of_file(target / name)
+        if present not in (None, new, sums.get(name)):
+            edited.append(name)
+            continue
+        if present != new:
+            write_atomically(target / name, data)
+        sums[name] = new
+    write_atomically(target / MANIFEST, json.dumps({"sha256": sums}, indent=1))
+    return edited
+
+
+def _names(source: Path) -> list[str]:
+    files = (path.relative_to(source) for path in source.rglob("*.ipynb"))
+    # Jupyter keeps its own copies in .ipynb_checkpoints.
+    return sorted(file.as_posix() for file in files if not any(part.startswith(".") for part in file.parts))
+
+
+def _read_manifest(target: Path) -> dict[str, str]:
+    """The sums of the last copy; none when unreadable, and then every differing file counts as edited."""
+    try:
+        return dict(json.loads((target / MANIFEST).read_bytes())["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _sum_of_file(path: Path) -> str | None:
+    try:
+        return _sum(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return "unreadable"  # equal to no sum, so it counts as edited
+
+
+def _sum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,21 @@
+"""What memlab raises. Every message is one sentence: the value, what is legal, what to do."""
+
+
+class MemlabError(Exception):
+    """The base of every error that memlab raises on purpose."""
+
+
+class BadValue(MemlabError, ValueError):
+    """A value that memlab cannot use: a budget, a setting, a range, a file name."""
+
+
+class BadTrain(MemlabError, TypeError):
+    """A ``train`` function that does not keep the protocol: a generator that yields its loss."""
+
+
+class NotWritten(MemlabError, OSError):
+    """A file or a folder that could not be written; whatever was there before is untouched."""
+
+
+class NotATrace(MemlabError, ValueError):
+    """Text that is not a trace written by :meth:`memlab.trace.Trace.to_json`."""

@@ -1,0 +1,59 @@
+"""Writing a file whole or not at all."""
+
+import errno
+import os
+import secrets
+from pathlib import Path
+
+from memlab.errors import NotWritten
+
+_NEXT_STEP = {
+    errno.ENOSPC: "free some space on the disk and try again",
+    errno.EDQUOT: "free some of your disk quota and try again",
+    errno.EEXIST: "a file is where a folder is needed, so move it or choose another folder",
+    errno.ENOTDIR: "a file is where a folder is needed, so move it or choose another folder",
+    errno.EISDIR: "a folder has that name already, so choose another name",
+}
+
+
+def write_atomically(path: str | Path, data: bytes | str) -> None:
+    """Write ``data`` (text as UTF-8) to ``path``, making its folder if need be.
+
+    The bytes go to a temporary file beside ``path``, which then takes its name in one step: whatever
+    goes wrong, ``path`` holds either all of the old content or all of the new.
+
+    Raises:
+        NotWritten: when it cannot be written; the old file is whole and no temporary file is left.
+    """
+    path = Path(path)
+    make_folder(path.parent)
+    # Not named after `path`, so that a name of the longest legal length still works.
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            # Some file systems tell only here that the disk is full.
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise _not_written(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: str | Path) -> None:
+    """Make the folder ``path`` and those above it; nothing happens if it is there.
+
+    Raises:
+        NotWritten: when it cannot be made.
+    """
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(Path(path), error) from error
+
+
+def _not_written(path: Path, error: OSError) -> NotWritten:
+    next_step = _NEXT_STEP.get(error.errno, "choose a folder that you can write to")
+    return NotWritten(f"{path} could not be written ({error.strerror}), and nothing was changed there: {next_step}.")

@@ -1,0 +1,92 @@
+"""A GPT on bytes: the pre-norm decoder of GPT-2 (Radford et al. 2019), with the loss inside."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from memlab.nets.checkpointing import run_layers
+
+
+class Attention(nn.Module):
+    """Causal self-attention, all heads at once, by ``F.scaled_dot_product_attention``."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``(batch, tokens, width)`` to the same shape."""
+        batch, tokens, width = x.shape
+        qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+
+
+class Block(nn.Module):
+    """Attention and a four times wider MLP, each after a LayerNorm and added to the residual stream."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.mlp_norm = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``(batch, tokens, width)`` to the same shape."""
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class GPT(nn.Module):
+    """A language model that returns its mean cross-entropy in nats a token.
+
+    Args:
+        depth: number of blocks.
+        width: size of the residual stream, a multiple of ``heads``.
+        heads: attention heads in every block.
+        context: the most tokens in a sequence.
+        vocabulary: number of distinct tokens; 256 for bytes.
+        checkpoint_every: 0, or keep only the input of every so many blocks for backward.
+    """
+
+    def __init__(
+        self,
+        *,
+        depth: int = 12,
+        width: int = 768,
+        heads: int = 12,
+        context: int = 1024,
+        vocabulary: int = 256,
+        checkpoint_every: int = 0,
+    ):
+        super().__init__()
+        self.token_embedding = nn.Embedding(vocabulary, width)
+        self.position_embedding = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.token_embedding.weight
+        self.checkpoint_every = checkpoint_every
+        self.apply(_initialize)
+        for block in self.blocks:  # the residual stream adds up 2 * depth branches; GPT-2 scales each down
+            for last in (block.attention.out, block.mlp[-1]):
+                nn.init.normal_(last.weight, std=0.02 / (2 * depth) ** 0.5)
+
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """``tokens`` and ``targets`` are int64 of shape ``(batch, tokens)``; the result is a scalar."""
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.token_embedding(tokens) + self.position_embedding(positions)
+        x = run_layers(self.blocks, x, self.checkpoint_every)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def _initialize(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

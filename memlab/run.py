@@ -1,0 +1,247 @@
+"""Drive a ``train`` generator: one training step for each ``yield``, its memory measured."""
+
+import inspect
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, nullcontext
+from itertools import product
+from typing import Any
+
+import torch
+
+from memlab.device import Cpu, Cuda, open_device
+from memlab.errors import BadTrain, BadValue
+from memlab.trace import OutOfMemory, Phase, Step, Trace
+from memlab.tracker import Tracker, Xray, is_out_of_memory
+from memlab.units import parse_bytes
+
+Train = Callable[..., Generator]
+
+SEED = 0
+
+
+def measure(
+    train: Train,
+    /,
+    *,
+    steps: int = 3,
+    device: str | torch.device | None = None,
+    budget: str | int | None = None,
+    xray: str = "auto",
+    **settings: Any,
+) -> Trace:
+    """Train for real and measure the memory that it takes.
+
+    Args:
+        train: ``train(device, **settings)``, a generator that yields its loss once a step.
+        steps: how many steps to run, fewer if ``train`` ends earlier.
+        device: ``"cpu"`` or ``"cuda"``; by default CUDA where there is one.
+        budget: ``"15 GiB"`` or bytes; more than that is out of memory, as on a smaller card.
+        xray: ``"auto"`` tracks every storage in the first three steps and in every tenth after
+            them, ``"every"`` in all steps. A plain step only reads the peak (CUDA) or nothing (CPU).
+        **settings: passed on to ``train``; the rest keep its defaults.
+
+    Every run starts from the same random seed, and puts the random state back as it was.
+    Out of memory is a result: it ends the run and stands in ``Trace.oom``.
+
+    Raises:
+        BadTrain: ``train`` is not a generator, yields nothing, or yields something that is not a scalar.
+        BadValue: a setting that ``train`` does not have, an unreadable budget, a device that is not there.
+        Exception: whatever ``train`` itself raises, as it is.
+    """
+    with Run(train, settings, steps=steps, device=device, budget=budget, xray=xray) as run:
+        for _ in run:
+            pass
+    return run.trace()
+
+
+def sweep(train: Train, /, **settings: Any) -> list[Trace]:
+    """:meth:`measure` for every combination of the settings that are given as a list.
+
+    ``sweep(train, checkpoint_every=[1, 2, 4], batch_size=8)`` gives three traces, in that order. Takes
+    what ``measure`` takes and raises what it raises.
+    """
+    choices = {name: value if isinstance(value, list) else [value] for name, value in settings.items()}
+    return [measure(train, **dict(zip(choices, values, strict=True))) for values in product(*choices.values())]
+
+
+class Run:
+    """A measurement in progress: iterate over it for its steps, ask for ``trace()`` at any time after one.
+
+    Leaving the ``with`` block stops the run and frees what it held. The arguments are those of
+    :func:`measure`. The generator is advanced in the thread that iterates.
+    """
+
+    def __init__(
+        self,
+        train: Train,
+        settings: Mapping[str, Any],
+        *,
+        steps: int = 3,
+        device: str | torch.device | None = None,
+        budget: str | int | None = None,
+        xray: str = "auto",
+    ):
+        self.settings = check_settings(train, settings)
+        self.steps: list[Step] = []
+        self.oom: OutOfMemory | None = None
+        self._train = train
+        self._count = _check_steps(steps)
+        self._meter: Cpu | Cuda = open_device(device)
+        self._budget = None if budget is None else parse_bytes(budget)
+        self._peak_reserved: int | None = None
+        self._xray: Xray | None = None
+        self._xray_step = 0
+        # On the CPU only the tracker can refuse an allocation, so a budget needs it in every step.
+        tracked_budget = self._budget if self._meter.allocator is None else None
+        self._every = _check_xray(xray) or tracked_budget is not None
+        self._tracker = Tracker(self._meter.device, budget=tracked_budget, allocator=self._meter.allocator)
+
+    def __enter__(self) -> "Run":
+        with ExitStack() as undo:
+            undo.callback(self._meter.release)
+            undo.enter_context(torch.random.fork_rng([] if self._meter.allocator is None else [self._meter.device]))
+            torch.manual_seed(SEED)
+            self._meter.release()
+            self._meter.set_budget(self._budget)
+            undo.callback(self._meter.set_budget, None)
+            self._generator = _start(self._train, self._meter.device, self.settings)
+            undo.callback(self._generator.close)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._undo.close()
+        del self._generator, self._undo
+
+    def __iter__(self) -> Iterator[Step]:
+        while len(self.steps) < self._count and self.oom is None and self._advance():
+            yield self.steps[-1]
+        if not self.steps:
+            raise BadTrain(f"{_name(self._train)} yielded nothing: yield the loss once in every training step.")
+
+    @property
+    def device_name(self) -> str:
+        """The name of the device that trains."""
+        return self._meter.name
+
+    def trace(self) -> Trace:
+        """What is known so far. At least one step must have run."""
+        return Trace(
+            source="measured",
+            device=self.device_name,
+            torch_version=torch.__version__,
+            settings={name: _plain(value) for name, value in self.settings.items()},
+            steps=tuple(self.steps),
+            peak_reserved=self._peak_reserved,
+            xray_step=self._xray_step,
+            start=self._xray.start,
+            events=self._xray.events,
+            flops=self._xray.flops,
+            oom=self.oom,
+        )
+
+    def _advance(self) -> bool:
+        """Run one step. False when ``train`` has ended."""
+        index = len(self.steps)
+        xrayed = self._every or index < 3 or index % 10 == 0
+        self._meter.start_step()
+        begun = time.perf_counter()
+        try:
+            loss = self._next(xrayed)
+        except StopIteration:
+            return False
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            loss = None
+            self.oom = self._tracker.failed or OutOfMemory(None, 0, self._budget, Phase.OTHER, "", "")
+            # The frames of the failed step still hold its tensors.
+            traceback.clear_frames(error.__traceback__)
+        seconds = time.perf_counter() - begun
+        peak = self._keep_xray(index) if xrayed else self._meter.peak_allocated()
+        self.steps.append(Step(loss, seconds, peak, xrayed))
+        if (reserved := self._meter.peak_reserved()) is not None:
+            self._peak_reserved = max(reserved, self._peak_reserved or 0)
+        return True
+
+    def _next(self, xrayed: bool) -> float | None:
+        with self._tracker if xrayed else nullcontext():
+            value = next(self._generator)
+        return _loss(value, self._train)
+
+    def _keep_xray(self, index: int) -> int:
+        """Keep the X-ray of this step if its peak is the highest so far, or the last; the step's peak."""
+        peak = self._tracker.peak
+        if self._xray is None or self.oom or peak >= self._xray.peak_allocated:
+            self._xray, self._xray_step = self._tracker.xray(), index
+        return peak
+
+
+def check_settings(train: Train, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run, with the defaults of ``train``'s own keyword arguments filled in.
+
+    Raises:
+        BadTrain: ``train`` does not take a device first.
+        BadValue: a setting that ``train`` lacks, or one without a default that is not given.
+    """
+    if not callable(train):
+        raise BadTrain(f"{train!r} is not a function: give a generator train(device, **settings) that yields its loss.")
+    device, *parameters = inspect.signature(train).parameters.values() or [None]
+    if device is None or device.kind in (device.KEYWORD_ONLY, device.VAR_KEYWORD):
+        raise BadTrain(f"{_name(train)} takes no device: write it as train(device, **settings).")
+    named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    legal = ", ".join(named) or "none"
+    unknown = [name for name in settings if name not in named]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        raise BadValue(f"{_name(train)} has no setting {unknown[0]!r}: its settings are {legal}.")
+    missing = [name for name, p in named.items() if p.default is p.empty and name not in settings]
+    if missing:
+        raise BadValue(f"{_name(train)} needs a value for {missing[0]!r}: pass {missing[0]}=... (settings: {legal}).")
+    return {name: p.default for name, p in named.items() if p.default is not p.empty} | dict(settings)
+
+
+def _start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> Generator:
+    generator = train(device, **settings)
+    if not inspect.isgenerator(generator):
+        raise BadTrain(
+            f"{_name(train)} returned a {type(generator).__name__}, not a generator: "
+            "yield the loss once in every training step, as in 'yield loss'."
+        )
+    return generator
+
+
+def _loss(value: Any, train: Train) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, torch.Tensor):
+        if value.numel() == 1 and not value.is_complex():
+            return float(value.detach())
+        found = f"a tensor of shape {tuple(value.shape)}"
+    elif isinstance(value, int | float):
+        return float(value)
+    else:
+        found = f"a {type(value).__name__}"
+    raise BadTrain(f"{_name(train)} yielded {found}: yield one number, the loss of the step (or None).")
+
+
+def _check_steps(steps: int) -> int:
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise BadValue(f"steps={steps!r} is not a number of steps: give a whole number from 1 on.")
+    return steps
+
+
+def _check_xray(xray: str) -> bool:
+    if xray not in ("auto", "every"):
+        raise BadValue(f"xray={xray!r} is not known: give 'auto' (some steps) or 'every'.")
+    return xray == "every"
+
+
+def _name(train: Train) -> str:
+    return getattr(train, "__name__", type(train).__name__)
+
+
+def _plain(value: Any) -> Any:
+    """A setting as a trace keeps it: as it is where JSON has it, else its text."""
+    return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -1,0 +1,281 @@
+"""The one data type: what a run allocated, when, where and for what.
+
+A :class:`Trace` keeps the events of one X-rayed training step; everything else that a reader may ask
+(the peak, its categories, the timeline) is worked out from them, so the numbers cannot disagree.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+from memlab.errors import NotATrace
+from memlab.units import format_bytes
+
+FORMAT = 1
+
+
+class Category(StrEnum):
+    """What a byte is for, in the order in which a picture stacks them, bottom first."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    OPTIMIZER_STATE = "optimizer state"
+    GRADIENT = "gradient"
+    INPUT = "input"
+    ACTIVATION = "activation"
+    RECOMPUTED = "recomputed activation"
+    TEMPORARY = "temporary"
+    WORKSPACE = "workspace"
+
+    @property
+    def plural(self) -> str:
+        """The category as a sentence or a legend names it."""
+        if self in (Category.OPTIMIZER_STATE, Category.WORKSPACE):
+            return str(self)
+        return "temporaries" if self is Category.TEMPORARY else f"{self}s"
+
+
+class Phase(StrEnum):
+    """What the training loop was doing."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change of allocated memory: ``bytes`` is positive for an allocation, negative for a free."""
+
+    bytes: int
+    category: Category
+    phase: Phase
+    module: str
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One training step, the time between two ``yield``.
+
+    ``peak_allocated`` is None where nothing could read it: a step on the CPU that was not X-rayed.
+    ``seconds`` of an X-rayed step include the cost of the X-ray.
+    """
+
+    loss: float | None
+    seconds: float
+    peak_allocated: int | None
+    xrayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """The allocation that did not fit: the bytes asked for (None if unknown), in use, allowed (None: all there is)."""
+
+    asked: int | None
+    in_use: int
+    limit: int | None
+    phase: Phase
+    module: str
+    op: str
+
+    @property
+    def sentence(self) -> str:
+        """What failed, in one sentence without a full stop."""
+        asked = "more memory" if self.asked is None else format_bytes(self.asked)
+        limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
+        where = self.module or self.op
+        place = f" at {where}" if where else ""
+        return f"out of memory in {self.phase}{place}: asked for {asked} with {format_bytes(self.in_use)}{limit} in use"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run of a ``train`` function, measured or predicted.
+
+    Attributes:
+        source: ``"measured"`` or ``"predicted"``.
+        device: the device's name, for people.
+        torch_version: of the torch that ran.
+        settings: the keyword arguments of ``train``, defaults included.
+        steps: one :class:`Step` for each ``yield``.
+        peak_reserved: bytes held from the driver at most, None on the CPU, which has no such allocator.
+        xray_step: index of the step that ``start`` and ``events`` describe: of all the X-rayed steps
+            the one with the highest peak, the last of them if several are equal.
+        start: allocated bytes by category when that step began.
+        events: every allocation and free of that step, in order.
+        flops: floating-point operations of that step (a multiply-add counts as two), by
+            ``torch.utils.flop_counter``'s formulas: products, convolutions, attention.
+        oom: the allocation that did not fit, or None.
+    """
+
+    source: str
+    device: str
+    torch_version: str
+    settings: Mapping[str, Any]
+    steps: tuple[Step, ...]
+    peak_reserved: int | None
+    xray_step: int
+    start: Mapping[Category, int]
+    events: tuple[Event, ...] = field(repr=False)
+    flops: int
+    oom: OutOfMemory | None = None
+
+    @cached_property
+    def allocated(self) -> tuple[int, ...]:
+        """Allocated bytes at the start of the X-rayed step and after each of its events."""
+        return tuple(accumulate((event.bytes for event in self.events), initial=sum(self.start.values())))
+
+    @cached_property
+    def timeline(self) -> dict[Category, tuple[int, ...]]:
+        """The same by category: ``len(events) + 1`` values each. A category that is never used is left out."""
+        series = {}
+        for category in Category:
+            changes = (event.bytes if event.category is category else 0 for event in self.events)
+            values = tuple(accumulate(changes, initial=self.start.get(category, 0)))
+            if any(values):
+                series[category] = values
+        return series
+
+    @cached_property
+    def peak_index(self) -> int:
+        """Where in ``allocated`` the peak first stands; ``events[peak_index - 1]`` reached it."""
+        return self.allocated.index(max(self.allocated))
+
+    @property
+    def peak_allocated(self) -> int:
+        """The most bytes allocated at any moment of the X-rayed step."""
+        return self.allocated[self.peak_index]
+
+    @property
+    def by_category(self) -> dict[Category, int]:
+        """Bytes at the peak; they sum to ``peak_allocated``."""
+        at_peak = {category: values[self.peak_index] for category, values in self.timeline.items()}
+        return {category: count for category, count in at_peak.items() if count}
+
+    @property
+    def peak_phase(self) -> Phase:
+        """The phase in which the peak was reached."""
+        return self._peak_event.phase
+
+    @property
+    def peak_module(self) -> str:
+        """The module at work when the peak was reached, ``""`` if none was."""
+        return self._peak_event.module
+
+    @property
+    def peak_op(self) -> str:
+        """The operator that reached the peak, such as ``"aten.mm"``."""
+        return self._peak_event.op
+
+    @property
+    def losses(self) -> tuple[float | None, ...]:
+        """The loss of every step."""
+        return tuple(step.loss for step in self.steps)
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """The median of the plain steps' seconds (the first step left out, it warms up); None without any."""
+        plain = [step.seconds for step in self.steps[1:] if not step.xrayed]
+        return statistics.median(plain) if plain else None
+
+    @property
+    def sentence(self) -> str:
+        """The picture in words: ``peak 412 MiB in backward at blocks.3.mlp: 61% activations``."""
+        if self.oom:
+            return f"{self.oom.sentence}, {self._largest}"
+        where = self.peak_module or self.peak_op
+        place = f" at {where}" if where else ""
+        return f"peak {format_bytes(self.peak_allocated)} in {self.peak_phase}{place}: {self._largest}"
+
+    @property
+    def _peak_event(self) -> Event:
+        if self.peak_index == 0:
+            return Event(0, Category.TEMPORARY, Phase.OTHER, "", "")
+        return self.events[self.peak_index - 1]
+
+    @property
+    def _largest(self) -> str:
+        if not self.peak_allocated:
+            return "nothing allocated"
+        category, count = max(self.by_category.items(), key=lambda item: item[1])
+        return f"{100 * count / self.peak_allocated:.0f}% {category.plural}"
+
+    def _repr_html_(self) -> str:
+        from memlab.plots import html
+
+        return html(self)
+
+    def to_json(self) -> str:
+        """The trace as JSON text; :meth:`from_json` gives back an equal trace."""
+        fields = {name: getattr(self, name) for name in _PLAIN_FIELDS}
+        fields["settings"] = dict(self.settings)
+        fields["start"] = dict(self.start)
+        fields["steps"] = [asdict(step) | {"loss": _portable(step.loss)} for step in self.steps]
+        fields["events"] = _columns(self.events)
+        fields["oom"] = asdict(self.oom) if self.oom else None
+        return json.dumps({"memlab_trace": FORMAT} | fields)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Trace":
+        """The trace that :meth:`to_json` wrote.
+
+        Raises:
+            NotATrace: when the text is something else.
+        """
+        try:
+            fields = json.loads(text)
+            found = fields.pop("memlab_trace")
+            if found != FORMAT:
+                raise NotATrace(f"This trace has format {found!r}, this memlab reads {FORMAT}: record it again.")
+            oom = fields.pop("oom")
+            return cls(
+                steps=tuple(Step(**step | {"loss": _number(step["loss"])}) for step in fields.pop("steps")),
+                start={Category(name): count for name, count in fields.pop("start").items()},
+                events=tuple(_rows(fields.pop("events"))),
+                oom=OutOfMemory(**oom | {"phase": Phase(oom["phase"])}) if oom else None,
+                **fields,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            if isinstance(error, NotATrace):
+                raise
+            raise NotATrace(
+                f"{text[:40]!r}... is not a trace ({type(error).__name__}: {error}): give text that Trace.to_json wrote."
+            ) from None
+
+
+_PLAIN_FIELDS = ("source", "device", "torch_version", "settings", "peak_reserved", "xray_step", "start", "flops")
+_EVENT_TEXTS = ("category", "phase", "module", "op")
+
+
+def _portable(loss: float | None) -> float | str | None:
+    # JSON has no NaN and no infinity; a loss that diverged must survive all the same.
+    return loss if loss is None or math.isfinite(loss) else str(loss)
+
+
+def _number(loss: float | str | None) -> float | None:
+    return None if loss is None else float(loss)
+
+
+def _columns(events: Iterable[Event]) -> dict[str, list]:
+    """Events as columns, each distinct text written once: a step of 5,000 events in some 100 kB."""
+    texts: dict[str, int] = {}
+    columns: dict[str, list] = {"bytes": [event.bytes for event in events]}
+    for name in _EVENT_TEXTS:
+        columns[name] = [texts.setdefault(str(getattr(event, name)), len(texts)) for event in events]
+    return columns | {"texts": list(texts)}
+
+
+def _rows(columns: Mapping[str, list]) -> Iterable[Event]:
+    texts = columns["texts"]
+    for count, category, phase, module, op in zip(
+        columns["bytes"], *(columns[name] for name in _EVENT_TEXTS), strict=True
+    ):
+        yield Event(count, Category(texts[category]), Phase(texts[phase]), texts[module], texts[op])

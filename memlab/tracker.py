@@ -1,0 +1,450 @@
+"""A dispatch mode that sees every tensor storage born, resized and freed, and says what each is for.
+
+Storages are followed, not tensors, because views share them. Labels are given after the step: what a
+storage was for (an activation, a temporary) is only known once it is known when it was freed.
+"""
+
+import re
+import threading
+import weakref
+from bisect import bisect_right
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+from torch.utils.module_tracker import ModuleTracker
+
+from memlab.trace import Category, Event, OutOfMemory, Phase
+from memlab.units import parse_bytes
+
+
+class BudgetExceeded(torch.OutOfMemoryError):
+    """An allocation that the budget does not allow: what :class:`Tracker` raises in the place of a card."""
+
+
+@dataclass(frozen=True)
+class Xray:
+    """One tracked step: allocated bytes by category at its start, its events, its floating-point operations."""
+
+    start: dict[Category, int]
+    events: tuple[Event, ...]
+    peak_allocated: int
+    flops: int
+
+
+class Allocator(Protocol):
+    """The counters of a device's allocator."""
+
+    def read_and_reset_peak(self) -> tuple[int, int]:
+        """Bytes allocated now, and the most since the last call; the peak then starts again from now."""
+
+
+class _Record:
+    """What is known of one storage. ``born`` is an index into the step's events, -1 if older than the step."""
+
+    __slots__ = ("born", "category", "external", "freed", "nbytes", "phase", "recomputed", "resident")
+
+    def __init__(self, nbytes: int, born: int, phase: Phase, recomputed: bool = False, external: bool = False):
+        self.nbytes = nbytes
+        self.born = born
+        self.phase = phase
+        self.recomputed = recomputed  # born while backward ran a part of the forward again
+        self.external = external  # met first as an argument: it is older than the tracker's sight
+        self.freed: int | None = None
+        self.resident: Category | None = None  # known for certain: parameter, buffer, gradient, optimizer state
+        self.category: Category | None = None  # the label, given at the end of the step
+
+
+class _Ref(weakref.ref):
+    """A weak reference to a storage that carries the storage's record."""
+
+    __slots__ = ("key", "record")
+
+
+class Tracker(TorchDispatchMode):
+    """Tracks the storages of one device. ``with tracker:`` around a training step X-rays that step.
+
+    Storages stay known between steps (a weak reference sees them freed), so the tracker may be off
+    for some steps and on again. Not re-entrant; only the thread that entered it is tracked, with the
+    threads in which autograd runs its backward.
+
+    Args:
+        device: storages elsewhere are ignored.
+        budget: bytes; an allocation past it raises :class:`BudgetExceeded`, as a smaller card would.
+        allocator: reads what the device's own allocator counts, None where it has none (the CPU).
+    """
+
+    def __init__(self, device: torch.device, *, budget: int | None = None, allocator: Allocator | None = None):
+        super().__init__()
+        self.device = device
+        self.budget = budget
+        self._allocator = allocator
+        self._workspace = _Record(0, -1, Phase.OTHER)
+        self._workspace.resident = Category.WORKSPACE
+        self.live = 0
+        self.failed: OutOfMemory | None = None
+        self._refs: dict[int, _Ref] = {}
+        self._recording = False
+        self._autograd = ModuleTracker()  # never entered: only asked whether backward is running
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._parameters: dict[int, weakref.ref[torch.nn.Parameter]] = {}
+        self._formulas: dict = {}  # operator -> its formula of floating-point operations, or None
+        self._flop_counts: dict = {}
+
+    # A step
+
+    def __enter__(self) -> "Tracker":
+        self._events: list[tuple[_Record, int, Phase, str, object]] = []
+        self._records = [self._workspace, *(ref.record for ref in self._refs.values())]
+        for record in self._records:
+            record.born = -1
+        self.peak = self.live
+        self._flops = 0
+        self._phase = Phase.OTHER
+        self._begins: dict[Phase, list[int]] = {phase: [] for phase in Phase}
+        self._recompute_ends: list[int] = []
+        self._recomputing = False
+        self._optimizer_depth = 0
+        self._forward_begun = False
+        self._stack: list[str] = []
+        self._backward_module = ""
+        self._op: object = ""
+        self._threads = {threading.get_ident()}
+        self._tensor_hooks: list = []
+        self._adopt_gradients()
+        with ExitStack() as hooks:
+            for register, hook in (
+                (register_module_forward_pre_hook, self._enter_module),
+                (partial(register_module_forward_hook, always_call=True), self._leave_module),
+                (register_optimizer_step_pre_hook, self._enter_optimizer),
+                (register_optimizer_step_post_hook, self._leave_optimizer),
+            ):
+                hooks.callback(register(hook).remove)
+            super().__enter__()
+            self._hooks = hooks.pop_all()
+        self._recording = True
+        return self
+
+    def __exit__(self, *exception) -> None:
+        super().__exit__(*exception)
+        self._recording = False
+        self._hooks.close()
+        for handle in self._tensor_hooks:
+            handle.remove()
+        self._tensor_hooks.clear()
+        if not self._gradients_marked:
+            self._mark_gradients()
+
+    def xray(self) -> Xray:
+        """The step just tracked, labelled."""
+        start: dict[Category, int] = {}
+        for record in self._records:
+            record.category = self._label(record)
+        events = tuple(
+            Event(delta, record.category, phase, module, _op_name(op))
+            for record, delta, phase, module, op in self._events
+        )
+        # What a storage had when the step began is what it has at the end, less what happened in between.
+        changes: dict[_Record, int] = {}
+        for record, delta, *_ in self._events:
+            changes[record] = changes.get(record, 0) + delta
+        for record in self._records:
+            held = 0 if record.freed is not None else record.nbytes
+            if before := held - changes.get(record, 0):
+                start[record.category] = start.get(record.category, 0) + before
+        return Xray(start, events, self.peak, self._flops)
+
+    # Operators
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        self._update_phase(args)
+        self._op = func
+        for value in args:
+            if isinstance(value, torch.Tensor):
+                self._see(value, False)
+            elif isinstance(value, list):  # foreach operators, cat, stack
+                for item in value:
+                    if isinstance(item, torch.Tensor):
+                        self._see(item, False)
+        for value in kwargs.values():
+            if isinstance(value, torch.Tensor):
+                self._see(value, False)
+        out = self._call(func, args, kwargs)
+        if isinstance(out, torch.Tensor):
+            self._see(out, True)
+        elif isinstance(out, tuple | list):
+            for value in out:
+                if isinstance(value, torch.Tensor):
+                    self._see(value, True)
+        if self._allocator:
+            self._see_workspace()
+        self._count_flops(func, args, kwargs, out)
+        return out
+
+    def _call(self, func, args, kwargs):
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:  # noted here, where the module at work is still known
+            if is_out_of_memory(error):
+                self.failed = self._failure(_asked(error))
+            raise
+
+    def _count_flops(self, func, args, kwargs, out) -> None:
+        formula = self._formulas.get(id(func), self)  # by id: operators live for ever, and hash slowly
+        if formula is self:
+            formula = self._formulas[id(func)] = flop_registry.get(func.overloadpacket)
+        if formula:
+            # The formulas cost more than a small product itself, and depend on nothing but this.
+            key = (func, *(value.shape if isinstance(value, torch.Tensor) else str(value) for value in args))
+            if key not in self._flop_counts:
+                self._flop_counts[key] = formula(*args, **kwargs, out_val=out)
+            self._flops += self._flop_counts[key]
+
+    # Phases
+
+    def _update_phase(self, args) -> None:
+        if self._optimizer_depth:
+            phase = Phase.OPTIMIZER
+        elif self._autograd.is_bw:
+            phase = Phase.BACKWARD
+            # Backward runs ordinary operators without gradients; only a checkpoint that runs
+            # its part of the forward again turns them on.
+            if torch.is_grad_enabled():
+                self._recomputing = True
+            else:
+                self._leave_recomputation()
+        else:
+            # Forward begins with the first operator that gradients will flow through, inside a module or
+            # not, and lasts until backward: the loss is often computed outside the model.
+            self._forward_begun = self._forward_begun or (torch.is_grad_enabled() and _any_requires_grad(args))
+            phase = Phase.FORWARD if self._stack or self._forward_begun else Phase.OTHER
+        if phase is not self._phase:
+            self._change_phase(phase)
+
+    def _change_phase(self, phase: Phase) -> None:
+        if self._phase is Phase.BACKWARD:
+            self._leave_recomputation()
+            self._backward_module = ""
+            if not self._gradients_marked:
+                self._mark_gradients()
+        if phase is Phase.BACKWARD:
+            self._gradients_marked = False
+        if phase is not Phase.FORWARD:
+            self._forward_begun = False
+        self._threads.add(threading.get_ident())
+        self._phase = phase
+        self._begins[phase].append(len(self._events))
+
+    def _leave_recomputation(self) -> None:
+        if self._recomputing:
+            self._recompute_ends.append(len(self._events))
+            self._recomputing = False
+
+    # Storages
+
+    def _see(self, tensor: torch.Tensor, born: bool) -> None:
+        """A tensor that an operator takes or, if ``born``, gives."""
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:
+            return  # sparse: its indices and values are tensors of their own, seen on their own
+        ref = self._refs.get(id(storage))
+        if ref is not None:
+            if ref.record.nbytes != storage.nbytes():
+                self._resize(ref.record, storage.nbytes())
+        elif tensor.device == self.device:
+            nbytes = storage.nbytes()
+            if born and self.budget is not None and self.live + nbytes > self.budget:
+                self.failed = self._failure(nbytes)
+                raise BudgetExceeded(f"{self.failed.sentence}.")
+            self._follow(storage, nbytes, external=not born)
+
+    def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> None:
+        """Count a storage, from now on; if ``external`` it is older, only nothing showed it before."""
+        record = _Record(nbytes, len(self._events), self._phase, self._recomputing, external)
+        ref = _Ref(storage, self._freed)
+        ref.key, ref.record = id(storage), record
+        self._refs[ref.key] = ref
+        self._records.append(record)
+        self._change(record, nbytes, self._op)
+
+    def _freed(self, ref: _Ref) -> None:
+        del self._refs[ref.key]
+        record = ref.record
+        if self._recording:
+            record.freed = len(self._events)
+            self._change(record, -record.nbytes, "")
+        else:
+            self.live -= record.nbytes
+
+    def _resize(self, record: _Record, nbytes: int) -> None:
+        delta, record.nbytes = nbytes - record.nbytes, nbytes
+        self._change(record, delta, self._op)
+
+    def _change(self, record: _Record, delta: int, op: object) -> None:
+        self.live += delta
+        if self.live > self.peak:
+            self.peak = self.live
+        if delta:
+            self._events.append((record, delta, self._phase, self._module, op))
+
+    def _failure(self, asked: int | None) -> OutOfMemory:
+        return OutOfMemory(asked, self.live, self.budget, self._phase, self._module, _op_name(self._op))
+
+    def _see_workspace(self) -> None:
+        """What the allocator counts and no tensor explains, during the operator and after it."""
+        current, peak = self._allocator.read_and_reset_peak()
+        for allocated in (peak, current):
+            self._resize(self._workspace, self._workspace.nbytes + allocated - self.live)
+
+    # Labels
+
+    def _label(self, record: _Record) -> Category:
+        if record.resident:
+            return record.resident
+        if record.born < 0:  # alive since an earlier step, labelled there
+            return record.category or Category.TEMPORARY
+        if record.external:
+            return Category.INPUT
+        if record.recomputed:
+            kept = self._alive_at(record, self._recompute_ends)
+            return Category.RECOMPUTED if kept else Category.TEMPORARY
+        if record.phase is Phase.FORWARD:
+            kept = self._alive_at(record, self._begins[Phase.BACKWARD])
+            return Category.ACTIVATION if kept else Category.TEMPORARY
+        if record.phase is Phase.OTHER and self._alive_at(record, self._begins[Phase.FORWARD]):
+            return Category.INPUT
+        return Category.TEMPORARY
+
+    @staticmethod
+    def _alive_at(record: _Record, marks: list[int]) -> bool:
+        """Whether the record still lived at the first of the marks (ascending) after its birth."""
+        index = bisect_right(marks, record.born)
+        return index < len(marks) and (record.freed is None or record.freed >= marks[index])
+
+    def _mark(self, tensors, category: Category) -> None:
+        for tensor in tensors:
+            if tensor.is_sparse:
+                continue
+            self._see(tensor, False)
+            if ref := self._refs.get(id(tensor.untyped_storage())):
+                ref.record.resident = category
+
+    def _adopt_gradients(self) -> None:
+        """Count gradients born while the tracker was off: they are older than the step, not a part of it."""
+        self._mark_gradients()
+        for record, *_ in self._events:
+            record.born = -1
+        self._events.clear()
+
+    def _mark_parameters(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        for parameter in parameters:
+            self._parameters[id(parameter)] = weakref.ref(parameter)
+            self._mark([parameter], Category.PARAMETER)
+
+    def _mark_gradients(self) -> None:
+        parameters = (ref() for ref in self._parameters.values())
+        self._mark((p.grad for p in parameters if p is not None and p.grad is not None), Category.GRADIENT)
+        self._gradients_marked = not self._autograd.is_bw
+
+    def _mark_state(self, optimizer: torch.optim.Optimizer) -> None:
+        for state in list(optimizer.state.values()):
+            self._mark((value for value in state.values() if isinstance(value, torch.Tensor)), Category.OPTIMIZER_STATE)
+
+    # Hooks: they are process-wide, so they act only on the threads that are tracked
+
+    @property
+    def _module(self) -> str:
+        return self._stack[-1] if self._stack else self._backward_module
+
+    def _tracked_thread(self) -> bool:
+        return self._recording and threading.get_ident() in self._threads
+
+    def _enter_module(self, module: torch.nn.Module, args) -> None:
+        if not self._tracked_thread():
+            return
+        if not self._stack and not self._autograd.is_bw:
+            self._enter_root(module)
+        name, outer = self._name(module), self._module
+        self._stack.append(name)
+        self._on_gradient(args, partial(self._leave_backward, name, outer))
+
+    def _leave_module(self, module: torch.nn.Module, args, output) -> None:
+        if not self._tracked_thread() or not self._stack:
+            return
+        name = self._stack.pop()
+        self._on_gradient(
+            output if isinstance(output, tuple | list) else (output,), partial(self._enter_backward, name)
+        )
+
+    def _enter_root(self, module: torch.nn.Module) -> None:
+        if module not in self._roots:
+            self._roots.add(module)
+            for name, part in module.named_modules():
+                self._names.setdefault(part, name or type(module).__name__)
+        self._mark_parameters(module.parameters())
+        self._mark(module.buffers(), Category.BUFFER)
+
+    def _name(self, module: torch.nn.Module) -> str:
+        return self._names.setdefault(module, type(module).__name__)
+
+    def _on_gradient(self, values, hook) -> None:
+        if torch.is_grad_enabled():
+            for value in values:
+                if isinstance(value, torch.Tensor) and value.requires_grad:
+                    self._tensor_hooks.append(value.register_hook(hook))
+
+    # Backward enters a module with the gradient of its output and leaves it with that of its input. Hooks
+    # of a module and of its parent may sit on one tensor, so entering never goes up and leaving never down.
+
+    def _enter_backward(self, name: str, gradient: torch.Tensor) -> None:
+        if not _inside(self._backward_module, name):
+            self._backward_module = name
+
+    def _leave_backward(self, name: str, outer: str, gradient: torch.Tensor) -> None:
+        if _inside(self._backward_module, name):
+            self._backward_module = outer
+
+    def _enter_optimizer(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
+        if self._tracked_thread():
+            self._mark_parameters(parameter for group in optimizer.param_groups for parameter in group["params"])
+            if not self._gradients_marked:
+                self._mark_gradients()
+            self._optimizer_depth += 1
+
+    def _leave_optimizer(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
+        if self._tracked_thread():
+            self._optimizer_depth -= 1
+            self._mark_state(optimizer)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the error says that a device, or the host, had no room for an allocation."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def _asked(error: BaseException) -> int | None:
+    """The size that failed, from the allocators' own words: "Tried to allocate 12.00 MiB", "allocate 96 bytes"."""
+    match = re.search(r"allocate:? (\d+(?:\.\d+)?) ?(GiB|MiB|KiB|bytes)", str(error))
+    return match and parse_bytes(f"{match[1]} {match[2].replace('bytes', 'B')}")
+
+
+def _op_name(op: object) -> str:
+    return str(getattr(op, "overloadpacket", op))
+
+
+def _any_requires_grad(args) -> bool:
+    return any(value.requires_grad for value in args if isinstance(value, torch.Tensor))
+
+
+def _inside(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")

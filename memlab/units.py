@@ -1,0 +1,65 @@
+"""Bytes to text and text to bytes: the only place where a KiB, MiB or GiB is made.
+
+Everywhere else a number of bytes is an ``int``.
+"""
+
+import math
+import re
+
+from memlab.errors import BadValue
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+
+# Powers of 1000 are kept apart from powers of 1024, as on the label of a card: 16 GB is 14.9 GiB.
+_FACTORS = {
+    "": 1,
+    "b": 1,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+    "tb": 1000**4,
+    "kib": KIB,
+    "mib": MIB,
+    "gib": GIB,
+    "tib": 1024**4,
+}
+_SIZE = re.compile(r"\s*(?P<number>[0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*(?P<unit>[a-z]*)\s*", re.IGNORECASE)
+
+
+def format_bytes(count: int) -> str:
+    """A number of bytes as text with three significant digits: ``412 MiB``, ``1.50 GiB``, ``-12 B``."""
+    size = abs(count)
+    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        # 999.5 and above would print as "1000": take the next unit up instead.
+        if size >= factor or size >= 999.5 * factor / 1024:
+            value = size / factor
+            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{'-' if count < 0 else ''}{value:.{digits}f} {unit}"
+    return f"{count} B"
+
+
+def parse_bytes(text: str | int) -> int:
+    """A number of bytes from ``"15 GiB"``, ``"15GB"`` (1000**3), ``"1.5 gib"`` or a plain ``16106127360``.
+
+    Raises:
+        BadValue: when it is not a positive size.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        count = text
+    elif isinstance(text, str) and (match := _SIZE.fullmatch(text)) and match["unit"].lower() in _FACTORS:
+        number = float(re.sub("[_,]", "", match["number"]))
+        count = math.floor(number * _FACTORS[match["unit"].lower()])
+    else:
+        raise BadValue(_refusal(text))
+    if count <= 0:
+        raise BadValue(_refusal(text))
+    return count
+
+
+def _refusal(text: object) -> str:
+    return (
+        f"{text!r} is not a number of bytes: give a positive size such as '15 GiB', '15 GB', '512 MiB' "
+        "or a whole number of bytes."
+    )
