@@ -103,7 +103,6 @@ class Run:
             undo.callback(self._meter.release)
             undo.enter_context(torch.random.fork_rng([] if self._meter.allocator is None else [self._meter.device]))
             torch.manual_seed(SEED)
-            self._meter.release()
             self._meter.set_budget(self._budget)
             undo.callback(self._meter.set_budget, None)
             self._generator = _start(self._train, self._meter.device, self.settings)
@@ -147,6 +146,7 @@ class Run:
         index = len(self.steps)
         xrayed = self._every or index < 3 or index % 10 == 0
         self._meter.start_step()
+        self._tracker.failed = None
         begun = time.perf_counter()
         try:
             loss = self._next(xrayed)

@@ -247,7 +247,7 @@ class Trace:
             if isinstance(error, NotATrace):
                 raise
             raise NotATrace(
-                f"{text[:40]!r}... is not a trace ({type(error).__name__}: {error}): give text that Trace.to_json wrote."
+                f"{text[:40]!r} is not a trace ({type(error).__name__}: {error}): give text that Trace.to_json wrote."
             ) from None
 
 

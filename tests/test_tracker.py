@@ -200,9 +200,14 @@ def test_hooks_are_gone_after_a_step_even_after_an_error():
     from torch.nn.modules import module
 
     before = len(module._global_forward_pre_hooks), len(module._global_forward_hooks)
-    with pytest.raises(ZeroDivisionError), Tracker(CPU):
-        assert len(module._global_forward_pre_hooks) == before[0] + 1
-        raise ZeroDivisionError
+
+    def fail():
+        with Tracker(CPU):
+            assert len(module._global_forward_pre_hooks) == before[0] + 1
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert (len(module._global_forward_pre_hooks), len(module._global_forward_hooks)) == before
 
 

@@ -1,0 +1,40 @@
+# Two commands: `make lab` to learn, `make test` to check. Both make .venv first if it is not there.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: lab test bench notebooks clean
+
+lab: $(INSTALLED)
+	$(BIN)/memlab lab notebooks
+
+# The hooks of pre-commit call ruff by name, hence the PATH.
+test: export MEMLAB_SIZE = ci
+test: $(INSTALLED)
+	@if [ -e .git ] && git rev-parse --git-dir >/dev/null 2>&1; then \
+		PATH="$(CURDIR)/$(BIN):$$PATH" pre-commit run --all-files; \
+	else \
+		$(BIN)/ruff check . && $(BIN)/ruff format --check .; \
+	fi
+	$(BIN)/pytest
+
+bench: $(INSTALLED)
+	$(BIN)/python -m tests.bench
+
+# Runs every notebook and saves what it shows: figures and text, no widget state, no clock times.
+notebooks: export MEMLAB_SIZE = cpu
+notebooks: $(INSTALLED)
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
+		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
+		$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb)
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# The file .venv/installed is made last, so a broken install is tried again.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else "memlab needs Python 3.11, 3.12 or 3.13 and $(PYTHON) is %d.%d: install one and name it, as in make lab PYTHON=python3.12." % v)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -c constraints.txt -e ".[test]"
+	@touch $@

@@ -1,0 +1,184 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from memlab import cli
+from memlab.cli import lab
+from memlab.cli.notebooks import MANIFEST, copy_notebooks, shipped_folder
+from memlab.errors import NotWritten
+
+
+@pytest.fixture
+def shipped(tmp_path):
+    """A folder as memlab ships it, with two notebooks and what Jupyter leaves behind."""
+    source = tmp_path / "shipped"
+    for name in ("01.ipynb", "solutions/01.ipynb", ".ipynb_checkpoints/01-checkpoint.ipynb"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(f"{name}, version 1")
+    return source
+
+
+@pytest.fixture
+def mine(tmp_path):
+    return tmp_path / "mine"
+
+
+@pytest.fixture
+def jupyter(monkeypatch, shipped):
+    """``memlab lab`` on the made-up folder, with a list of the options that JupyterLab was started with."""
+    started = []
+    monkeypatch.setattr(lab, "shipped_folder", lambda: shipped)
+    monkeypatch.setattr(lab, "_run_jupyterlab", started.append)
+    return started
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_notebooks_are_copied_with_their_folders(shipped, mine):
+    assert copy_notebooks(shipped, mine) == []
+    assert files(mine) == {"01.ipynb", "solutions/01.ipynb", MANIFEST}
+    assert (mine / "solutions/01.ipynb").read_text() == "solutions/01.ipynb, version 1"
+
+
+def test_an_unedited_notebook_is_updated(shipped, mine):
+    copy_notebooks(shipped, mine)
+    (shipped / "01.ipynb").write_text("version 2")
+    assert copy_notebooks(shipped, mine) == []
+    assert (mine / "01.ipynb").read_text() == "version 2"
+
+
+def test_an_edited_notebook_is_kept_and_named(shipped, mine):
+    copy_notebooks(shipped, mine)
+    (mine / "01.ipynb").write_text("my work")
+    for version in (2, 3):
+        (shipped / "01.ipynb").write_text(f"version {version}")
+        assert copy_notebooks(shipped, mine) == ["01.ipynb"]
+        assert (mine / "01.ipynb").read_text() == "my work"
+
+
+def test_a_notebook_edited_back_to_the_old_version_is_updated(shipped, mine):
+    copy_notebooks(shipped, mine)
+    (shipped / "01.ipynb").write_text("version 2")
+    (mine / "01.ipynb").write_text("my work")
+    copy_notebooks(shipped, mine)
+    (mine / "01.ipynb").write_text("01.ipynb, version 1")
+    assert copy_notebooks(shipped, mine) == []
+    assert (mine / "01.ipynb").read_text() == "version 2"
+
+
+def test_a_deleted_notebook_comes_back(shipped, mine):
+    copy_notebooks(shipped, mine)
+    (mine / "01.ipynb").unlink()
+    assert copy_notebooks(shipped, mine) == []
+    assert (mine / "01.ipynb").exists()
+
+
+@pytest.mark.parametrize("manifest", ["", "{", "[]", "{}", '{"sha256": 1}', None])
+def test_without_a_readable_manifest_whatever_differs_is_kept(shipped, mine, manifest):
+    copy_notebooks(shipped, mine)
+    (mine / "01.ipynb").write_text("my work")
+    if manifest is None:
+        (mine / MANIFEST).unlink()
+    else:
+        (mine / MANIFEST).write_text(manifest)
+    assert copy_notebooks(shipped, mine) == ["01.ipynb"]
+    assert (mine / "01.ipynb").read_text() == "my work"
+    assert set(json.loads((mine / MANIFEST).read_text())["sha256"]) == {"solutions/01.ipynb"}
+
+
+def test_a_file_of_the_same_name_that_was_there_first_is_kept(shipped, mine):
+    mine.mkdir()
+    (mine / "01.ipynb").write_text("somebody else's")
+    assert copy_notebooks(shipped, mine) == ["01.ipynb"]
+    assert (mine / "01.ipynb").read_text() == "somebody else's"
+
+
+def test_a_folder_in_place_of_a_notebook_is_kept(shipped, mine):
+    (mine / "01.ipynb").mkdir(parents=True)
+    assert copy_notebooks(shipped, mine) == ["01.ipynb"]
+    assert (mine / "01.ipynb").is_dir()
+
+
+def test_a_failure_half_way_loses_nothing_and_the_next_try_ends_well(shipped, mine, monkeypatch):
+    copy_notebooks(shipped, mine)
+    (mine / "01.ipynb").write_text("my work")
+    (shipped / "solutions/01.ipynb").write_text("version 2")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(NotWritten, match="No space left"):
+            copy_notebooks(shipped, mine)
+    assert (mine / "01.ipynb").read_text() == "my work"
+    assert (mine / "solutions/01.ipynb").read_text() == "solutions/01.ipynb, version 1"
+    assert files(mine) == {"01.ipynb", "solutions/01.ipynb", MANIFEST}
+    assert copy_notebooks(shipped, mine) == ["01.ipynb"]
+    assert (mine / "solutions/01.ipynb").read_text() == "version 2"
+
+
+def test_lab_copies_and_opens_jupyterlab_on_the_folder(jupyter, mine, capsys):
+    assert cli.main(["lab", str(mine), "--no-browser", "--port", "8890"]) == 0
+    (options,) = jupyter
+    assert "--ServerApp.ip=127.0.0.1" in options
+    assert f"--ServerApp.root_dir={mine}" in options
+    assert "--no-browser" in options
+    assert "--ServerApp.port=8890" in options
+    assert not any("token" in option or "password" in option for option in options)
+    assert str(mine) in capsys.readouterr().out
+    assert (mine / "01.ipynb").exists()
+
+
+def test_lab_names_the_edited_notebook_and_the_next_step(jupyter, mine, capsys):
+    cli.main(["lab", str(mine)])
+    (mine / "01.ipynb").write_text("my work")
+    cli.main(["lab", str(mine)])
+    assert f"Kept your edited {mine / '01.ipynb'}; to get memlab's version, rename yours" in capsys.readouterr().out
+
+
+def test_without_a_folder_it_is_memlab_notebooks_here(jupyter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cli.main(["lab"])
+    assert files(tmp_path / "memlab-notebooks") == {"01.ipynb", "solutions/01.ipynb", MANIFEST}
+
+
+def test_the_shipped_folder_itself_is_opened_as_it_is(jupyter, shipped, monkeypatch):
+    before = files(shipped)
+    monkeypatch.chdir(shipped.parent)
+    assert cli.main(["lab", "shipped"]) == 0
+    assert files(shipped) == before
+    assert f"--ServerApp.root_dir={shipped}" in jupyter[0]
+
+
+def test_a_file_in_place_of_the_folder_is_one_sentence(jupyter, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert cli.main(["lab", str(tmp_path / "notes.txt")]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "notes.txt could not be written" in message
+    assert "choose another folder" in message
+    assert jupyter == []
+
+
+def test_a_folder_below_a_file_is_one_sentence(jupyter, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert cli.main(["lab", str(tmp_path / "notes.txt" / "deeper")]) == 2
+    assert "a file is where a folder is needed" in capsys.readouterr().err
+
+
+def test_without_jupyterlab_it_says_what_to_install(shipped, mine, monkeypatch, capsys):
+    monkeypatch.setattr(lab, "shipped_folder", lambda: shipped)
+    monkeypatch.setitem(sys.modules, "jupyterlab.labapp", None)
+    assert cli.main(["lab", str(mine)]) == 2
+    message = capsys.readouterr().err
+    assert "JupyterLab does not start in" in message
+    assert 'python -m pip install "jupyterlab>=4,<5"' in message
+
+
+def test_the_shipped_folder_has_the_notebooks():
+    assert list(shipped_folder().glob("*.ipynb"))

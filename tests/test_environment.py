@@ -1,0 +1,68 @@
+"""environment.yml and pyproject.toml ask for the same things, and constraints.txt pins all of them."""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CONDA_NAMES = {"torch": "pytorch", "playwright": "playwright-python"}
+NAME_AND_BOUNDS = re.compile(r"([\w.-]+)\s*([<>=!~].*)?")
+
+
+def read(text: str) -> tuple[str, frozenset[str]]:
+    """``"jupyterlab >=4,<5"`` as its name and its set of bounds."""
+    name, bounds = NAME_AND_BOUNDS.fullmatch(text.strip()).groups()
+    return name, frozenset((bounds or "").replace(" ", "").split(",")) - {""}
+
+
+def conda_lines(text: str) -> list[tuple[str, str]]:
+    """Each dependency of an environment file and the comment behind it."""
+    lines = (line.partition("#") for line in text.partition("dependencies:")[2].splitlines())
+    return [(before.strip(" -"), comment.strip()) for before, _, comment in lines if before.strip(" -")]
+
+
+def conda_dependencies(text: str) -> dict[str, frozenset[str]]:
+    return dict(read(line) for line, _ in conda_lines(text) if line not in ("pip", "pip:", "e ."))
+
+
+def project_dependencies(text: str) -> dict[str, frozenset[str]]:
+    project = tomllib.loads(text)["project"]
+    wanted = [f"python{project['requires-python']}", *project["dependencies"]]
+    wanted += project["optional-dependencies"]["test"]
+    return {CONDA_NAMES.get(name, name): bounds for name, bounds in map(read, wanted)}
+
+
+def test_both_files_ask_for_the_same():
+    conda = conda_dependencies((ROOT / "environment.yml").read_text())
+    assert conda == project_dependencies((ROOT / "pyproject.toml").read_text())
+
+
+def test_a_difference_would_be_seen():
+    text = (ROOT / "environment.yml").read_text()
+    project = project_dependencies((ROOT / "pyproject.toml").read_text())
+    for changed in (text.replace("pytorch >=2.11", "pytorch >=2.10"), re.sub(r".*\bnumpy .*\n", "", text)):
+        assert changed != text
+        assert conda_dependencies(changed) != project
+
+
+def test_each_line_says_what_needs_it():
+    for line, comment in conda_lines((ROOT / "environment.yml").read_text()):
+        assert comment or line == "pip:", f"environment.yml does not say what needs {line}"
+
+
+def test_the_files_that_the_lines_name_exist():
+    for line, comment in conda_lines((ROOT / "environment.yml").read_text()):
+        for path in re.findall(r"(?:memlab|tests|notebooks)/[\w/.]*", comment):
+            assert (ROOT / path).exists(), f"environment.yml: {line} is for {path}, which does not exist"
+
+
+def test_memlab_itself_is_installed_from_the_clone():
+    assert re.search(r"- pip:\n\s+- -e \.", (ROOT / "environment.yml").read_text())
+
+
+def test_constraints_pin_every_dependency_within_its_bounds():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {read(line)[0] for line in lines if re.fullmatch(r"[\w.-]+==[\w.]+", line)}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {read(line)[0] for line in project["dependencies"] + project["optional-dependencies"]["test"]}
+    assert pinned == wanted

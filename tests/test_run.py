@@ -1,0 +1,263 @@
+"""Measured runs: what train may do, how a run ends, what it leaves behind."""
+
+import gc
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from memlab.errors import BadTrain, BadValue
+from memlab.run import Run, measure, sweep
+
+
+def train(device, *, batch_size=8, width=32, depth=3):
+    model = nn.Sequential(*[nn.Linear(width, width) for _ in range(depth)]).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    while True:
+        loss = model(torch.randn(batch_size, width, device=device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+def live_bytes():
+    """Bytes of all tensor storages that Python can reach, counted without memlab."""
+    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # asking torch's lazy module attributes what they are warns
+        tensors = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
+    return sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}.values())
+
+
+def test_a_run_gives_a_trace_with_the_settings_and_their_defaults():
+    trace = measure(train, batch_size=4, device="cpu")
+    assert trace.source == "measured"
+    assert trace.settings == {"batch_size": 4, "width": 32, "depth": 3}
+    assert len(trace.steps) == 3
+    assert trace.peak_reserved is None
+    assert trace.oom is None
+    assert trace.flops > 0
+
+
+def test_the_first_three_steps_and_every_tenth_are_xrayed():
+    trace = measure(train, steps=13, device="cpu")
+    assert [i for i, step in enumerate(trace.steps) if step.xrayed] == [0, 1, 2, 10]
+    assert all((step.peak_allocated is None) is not step.xrayed for step in trace.steps)
+    assert trace.seconds_per_step > 0
+    assert all(step.xrayed for step in measure(train, steps=5, xray="every", device="cpu").steps)
+
+
+def test_the_trace_shows_the_xrayed_step_with_the_highest_peak():
+    def growing(device):
+        for width in (10, 30, 20):
+            yield torch.ones(width, device=device).sum()
+
+    trace = measure(growing, device="cpu")
+    assert [step.peak_allocated for step in trace.steps] == [44, 124, 84]
+    assert (trace.xray_step, trace.peak_allocated) == (1, 124)
+
+
+def test_runs_repeat_and_leave_the_random_state_alone():
+    state = torch.get_rng_state()
+    first, second = measure(train, device="cpu"), measure(train, device="cpu")
+    assert first.losses == second.losses
+    assert first.allocated == second.allocated
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_train_that_ends_early_is_fine():
+    def short(device):
+        yield 1.0
+        yield None
+
+    assert measure(short, steps=9, device="cpu").losses == (1.0, None)
+
+
+def test_nothing_is_left_alive():
+    before = live_bytes()
+    measure(train, batch_size=256, device="cpu")
+    assert live_bytes() == before
+
+
+def test_stopping_early_closes_train_and_keeps_what_is_known():
+    closed = []
+
+    def careful(device):
+        try:
+            while True:
+                yield torch.ones(5).sum()
+        finally:
+            closed.append(True)
+
+    with Run(careful, {}, steps=100) as run:
+        for _ in run:
+            if len(run.steps) == 2:
+                break
+    assert closed
+    assert len(run.trace().steps) == 2
+
+
+# Out of memory
+
+
+def test_out_of_memory_is_a_result_that_says_what_where_and_of_how_much():
+    limit = measure(train, batch_size=512, device="cpu").peak_allocated - 1
+    trace = measure(train, batch_size=512, budget=limit, device="cpu")
+    oom = trace.oom
+    assert oom.limit == limit
+    assert oom.in_use + oom.asked > limit >= trace.peak_allocated
+    assert trace.steps[-1].loss is None
+    assert trace.sentence.startswith(f"out of memory in {oom.phase} at ")
+    assert measure(train, batch_size=512, budget=limit + 1, device="cpu").oom is None
+
+
+def test_a_hundred_out_of_memory_in_a_row_leave_live_bytes_where_they_started():
+    measure(train, budget="20 KiB", device="cpu")
+    before = live_bytes()
+    for _ in range(100):
+        assert measure(train, batch_size=64, budget="40 KiB", device="cpu").oom
+    assert live_bytes() == before
+
+
+def test_out_of_memory_inside_backward_frees_the_graph():
+    def wide_backward(device):
+        x = torch.ones(1000, requires_grad=True)
+        for _ in range(3):
+            (x.exp().exp() * 2).sum().backward()
+            yield None
+
+    peak = measure(wide_backward, device="cpu").peak_allocated
+    before = live_bytes()
+    trace = measure(wide_backward, budget=peak - 1, device="cpu")
+    assert trace.oom.phase == "backward"
+    assert live_bytes() == before
+
+
+def test_a_train_that_survives_out_of_memory_goes_on():
+    def retrying(device):
+        for size in (10**6, 10):
+            try:
+                yield torch.ones(size).sum()
+            except torch.OutOfMemoryError:
+                yield None
+
+    trace = measure(retrying, budget=1000, device="cpu")
+    assert trace.oom is None
+    assert trace.losses == (None, 10.0)
+
+
+def test_out_of_memory_of_the_host_itself_is_a_result_too():
+    def huge(device):
+        yield torch.empty(2**55).sum()
+
+    trace = measure(huge, device="cpu")
+    assert trace.oom.asked == 2**57
+    assert trace.oom.limit is None
+
+
+# Bad input
+
+
+def test_an_exception_of_train_comes_out_as_it_is_and_nothing_stays_behind():
+    def broken(device):
+        yield torch.ones(3).sum()
+        raise KeyError("mine")
+
+    state = torch.get_rng_state()
+    with pytest.raises(KeyError, match="mine"):
+        measure(broken, device="cpu")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert measure(train, device="cpu").oom is None
+
+
+def returns_a_number(device):
+    return 3
+
+
+def yields_nothing(device):
+    yield from ()
+
+
+def yields_a_matrix(device):
+    yield torch.ones(2, 3)
+
+
+def yields_text(device):
+    yield "loss"
+
+
+def takes_nothing():
+    yield 1
+
+
+def takes_keywords_only(*, device):
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (returns_a_number, "returned a int, not a generator"),
+        (yields_nothing, "yielded nothing"),
+        (yields_a_matrix, r"yielded a tensor of shape \(2, 3\)"),
+        (yields_text, "yielded a str"),
+        (takes_nothing, "takes no device"),
+        (takes_keywords_only, "takes no device"),
+        (3, "3 is not a function"),
+    ],
+)
+def test_a_train_that_breaks_the_protocol_is_told_how_to_keep_it(bad, words):
+    with pytest.raises(BadTrain, match=words) as refusal:
+        measure(bad, device="cpu")
+    assert ": " in str(refusal.value)
+
+
+def needs_a_width(device, *, width):
+    yield float(width)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: measure(train, batchsize=4), "no setting 'batchsize': its settings are batch_size, width, depth"),
+        (lambda: measure(needs_a_width), "needs a value for 'width'"),
+        (lambda: measure(train, steps=0), "steps=0 .* whole number from 1"),
+        (lambda: measure(train, steps=2.5), "steps=2.5"),
+        (lambda: measure(train, xray="never"), "'never' .* 'auto'"),
+        (lambda: measure(train, budget="lots"), "'lots' is not a number of bytes"),
+        (lambda: measure(train, budget=-1), "-1 is not a number of bytes"),
+        (lambda: measure(train, device="gpu0"), "'gpu0' is not a device"),
+        (lambda: measure(train, device="meta"), "'meta' cannot be measured"),
+        (lambda: measure(train, device="cuda:99"), "'cuda:99' is not here"),
+    ],
+)
+def test_a_bad_value_is_named_with_what_is_legal(call, words):
+    with pytest.raises(BadValue, match=words):
+        call()
+
+
+@pytest.mark.parametrize("budget", ["15 GB", "15GiB", 16106127360])
+def test_budgets_are_read_as_people_write_them(budget):
+    assert measure(train, budget=budget, device="cpu").oom is None
+
+
+def test_a_train_that_takes_any_setting_gets_any():
+    def open_ended(device, **settings):
+        yield float(settings["anything"])
+
+    assert measure(open_ended, anything=3, device="cpu").losses == (3.0,)
+
+
+def test_settings_that_json_lacks_are_kept_as_text():
+    def typed(device, *, dtype=torch.float32):
+        yield 0.0
+
+    assert measure(typed, device="cpu").settings == {"dtype": "torch.float32"}
+
+
+def test_a_sweep_runs_every_combination_of_its_lists():
+    traces = sweep(train, width=[16, 32], depth=[1, 2], batch_size=4, device="cpu")
+    assert [(t.settings["width"], t.settings["depth"]) for t in traces] == [(16, 1), (16, 2), (32, 1), (32, 2)]
+    assert traces[0].peak_allocated < traces[-1].peak_allocated

@@ -1,0 +1,125 @@
+"""A trace answers from its events, and survives JSON."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memlab.errors import NotATrace
+from memlab.trace import Category, Event, OutOfMemory, Phase, Step, Trace
+
+TEXTS = st.text(max_size=12)
+COUNTS = st.integers(0, 2**50)
+EVENTS = st.builds(Event, st.integers(-(2**50), 2**50), st.sampled_from(Category), st.sampled_from(Phase), TEXTS, TEXTS)
+LOSSES = st.none() | st.floats(allow_nan=False)
+STEPS = st.builds(Step, LOSSES, st.floats(0, 1e6), st.none() | COUNTS, st.booleans())
+FAILURES = st.builds(OutOfMemory, st.none() | COUNTS, COUNTS, st.none() | COUNTS, st.sampled_from(Phase), TEXTS, TEXTS)
+TRACES = st.builds(
+    Trace,
+    source=st.sampled_from(["measured", "predicted"]),
+    device=TEXTS,
+    torch_version=TEXTS,
+    settings=st.dictionaries(TEXTS, st.none() | st.booleans() | st.integers() | TEXTS, max_size=3),
+    steps=st.lists(STEPS, min_size=1, max_size=4).map(tuple),
+    peak_reserved=st.none() | COUNTS,
+    xray_step=st.integers(0, 3),
+    start=st.dictionaries(st.sampled_from(Category), COUNTS, max_size=4),
+    events=st.lists(EVENTS, max_size=8).map(tuple),
+    flops=COUNTS,
+    oom=st.none() | FAILURES,
+)
+
+
+def make(events=(), start=None, oom=None, steps=()):
+    """A trace of ``(bytes, category, phase, module)``."""
+    return Trace(
+        source="measured",
+        device="a device",
+        torch_version="2.13.0",
+        settings={"batch_size": 8},
+        steps=tuple(steps),
+        peak_reserved=None,
+        xray_step=0,
+        start=start or {},
+        events=tuple(Event(*event, "aten.mm") for event in events),
+        flops=0,
+        oom=oom,
+    )
+
+
+SMALL = make(
+    start={Category.PARAMETER: 100},
+    events=[
+        (300, Category.ACTIVATION, Phase.FORWARD, "blocks.0"),
+        (200, Category.TEMPORARY, Phase.BACKWARD, "blocks.3.mlp"),
+        (-200, Category.TEMPORARY, Phase.BACKWARD, "blocks.3.mlp"),
+        (-300, Category.ACTIVATION, Phase.BACKWARD, ""),
+    ],
+)
+
+
+@given(TRACES)
+def test_json_is_lossless(trace):
+    assert Trace.from_json(trace.to_json()) == trace
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_diverged_survives_strict_json(loss):
+    trace = make(steps=[Step(loss, 0.1, None, False)])
+    text = trace.to_json()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert repr(Trace.from_json(text).losses) == repr((loss,))
+
+
+@given(TRACES)
+def test_categories_sum_to_the_peak(trace):
+    assert sum(trace.by_category.values()) == trace.peak_allocated == max(trace.allocated)
+
+
+def test_the_peak_is_found_and_put_in_words():
+    assert SMALL.allocated == (100, 400, 600, 400, 100)
+    assert (SMALL.peak_allocated, SMALL.peak_phase, SMALL.peak_module) == (600, Phase.BACKWARD, "blocks.3.mlp")
+    assert SMALL.by_category == {Category.PARAMETER: 100, Category.ACTIVATION: 300, Category.TEMPORARY: 200}
+    assert SMALL.sentence == "peak 600 B in backward at blocks.3.mlp: 50% activations"
+
+
+def test_out_of_memory_is_put_in_words():
+    oom = OutOfMemory(2**20, 3 * 2**20, 2**22, Phase.FORWARD, "blocks.1", "aten.mm")
+    assert make(start={Category.PARAMETER: 10}, oom=oom).sentence == (
+        "out of memory in forward at blocks.1: asked for 1.00 MiB with 3.00 MiB of 4.00 MiB in use, 100% parameters"
+    )
+
+
+def test_a_trace_without_events_has_a_peak_too():
+    assert make(start={Category.BUFFER: 7}).sentence == "peak 7 B in other: 100% buffers"
+    assert make().sentence == "peak 0 B in other: nothing allocated"
+
+
+def test_seconds_per_step_leaves_out_the_first_and_the_xrayed():
+    steps = [Step(1.0, seconds, None, xrayed) for seconds, xrayed in ((9, False), (5, True), (2, False), (3, False))]
+    assert make(steps=steps).seconds_per_step == 2.5
+    assert make(steps=steps[:2]).seconds_per_step is None
+
+
+def test_the_html_carries_the_picture_and_the_sentence():
+    html = SMALL._repr_html_()
+    assert "data:image/png;base64," in html
+    assert html.count("peak 600 B in backward at blocks.3.mlp: 50% activations") == 2  # the alt text, and the caption
+
+
+@pytest.mark.parametrize(
+    "text", ["", "lots", "[]", "3", "{}", '{"memlab_trace": 0}', '{"memlab_trace": 1}', SMALL.to_json()[:-40]]
+)
+def test_other_text_is_refused_in_one_sentence(text):
+    with pytest.raises(NotATrace, match=r"trace.*: (give|record)") as refusal:
+        Trace.from_json(text)
+    assert "\n" not in str(refusal.value)
+
+
+def test_broken_columns_are_refused():
+    fields = json.loads(SMALL.to_json())
+    fields["events"]["phase"].pop()
+    with pytest.raises(NotATrace):
+        Trace.from_json(json.dumps(fields))
