@@ -19,6 +19,7 @@ from memlab.units import parse_bytes
 Train = Callable[..., Generator]
 
 SEED = 0
+RESERVED = {"steps", "device", "budget", "xray", "title"}  # arguments of measure and Lab
 
 
 def measure(
@@ -86,13 +87,13 @@ class Run:
         self.settings = check_settings(train, settings)
         self.steps: list[Step] = []
         self.oom: OutOfMemory | None = None
+        self.xray_step = 0  # of the X-ray that trace() would show
         self._train = train
         self._count = _check_steps(steps)
         self._meter: Cpu | Cuda = open_device(device)
         self._budget = None if budget is None else parse_bytes(budget)
         self._peak_reserved: int | None = None
         self._xray: Xray | None = None
-        self._xray_step = 0
         # On the CPU only the tracker can refuse an allocation, so a budget needs it in every step.
         tracked_budget = self._budget if self._meter.allocator is None else None
         self._every = _check_xray(xray) or tracked_budget is not None
@@ -134,7 +135,7 @@ class Run:
             settings={name: _plain(value) for name, value in self.settings.items()},
             steps=tuple(self.steps),
             peak_reserved=self._peak_reserved,
-            xray_step=self._xray_step,
+            xray_step=self.xray_step,
             start=self._xray.start,
             events=self._xray.events,
             flops=self._xray.flops,
@@ -175,26 +176,39 @@ class Run:
         """Keep the X-ray of this step if its peak is the highest so far, or the last; the step's peak."""
         peak = self._tracker.peak
         if self._xray is None or self.oom or peak >= self._xray.peak_allocated:
-            self._xray, self._xray_step = self._tracker.xray(), index
+            self._xray, self.xray_step = self._tracker.xray(), index
         return peak
+
+
+def own_settings(train: Train) -> dict[str, inspect.Parameter]:
+    """The keyword arguments that ``train`` names, by name.
+
+    Raises:
+        BadTrain: ``train`` does not take a device first, or has an argument that memlab itself takes.
+    """
+    if not callable(train):
+        raise BadTrain(f"{train!r} is not a function: give a generator train(device, **settings) that yields its loss.")
+    device, *rest = inspect.signature(train).parameters.values() or [None]
+    if device is None or device.kind in (device.KEYWORD_ONLY, device.VAR_KEYWORD):
+        raise BadTrain(f"{_name(train)} takes no device: write it as train(device, **settings).")
+    named = {p.name: p for p in rest if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    for name in named.keys() & RESERVED:
+        raise BadTrain(f"{_name(train)} has a setting {name!r}, which memlab itself takes: give it another name.")
+    return named
 
 
 def check_settings(train: Train, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run, with the defaults of ``train``'s own keyword arguments filled in.
 
     Raises:
-        BadTrain: ``train`` does not take a device first.
+        BadTrain: as :func:`own_settings`.
         BadValue: a setting that ``train`` lacks, or one without a default that is not given.
     """
-    if not callable(train):
-        raise BadTrain(f"{train!r} is not a function: give a generator train(device, **settings) that yields its loss.")
-    device, *parameters = inspect.signature(train).parameters.values() or [None]
-    if device is None or device.kind in (device.KEYWORD_ONLY, device.VAR_KEYWORD):
-        raise BadTrain(f"{_name(train)} takes no device: write it as train(device, **settings).")
-    named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    named = own_settings(train)
     legal = ", ".join(named) or "none"
     unknown = [name for name in settings if name not in named]
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(train).parameters.values())
+    if unknown and not takes_any:
         raise BadValue(f"{_name(train)} has no setting {unknown[0]!r}: its settings are {legal}.")
     missing = [name for name, p in named.items() if p.default is p.empty and name not in settings]
     if missing:

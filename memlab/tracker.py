@@ -298,6 +298,9 @@ class Tracker(TorchDispatchMode):
             self._events.append((record, delta, self._phase, self._module, op))
 
     def _failure(self, asked: int | None) -> OutOfMemory:
+        # Backward will not begin, and a checkpoint not end: what lives now is what would have been kept.
+        self._begins[Phase.BACKWARD].append(len(self._events))
+        self._recompute_ends.append(len(self._events))
         return OutOfMemory(asked, self.live, self.budget, self._phase, self._module, _op_name(self._op))
 
     def _see_workspace(self) -> None:

@@ -63,3 +63,16 @@ def _refusal(text: object) -> str:
         f"{text!r} is not a number of bytes: give a positive size such as '15 GiB', '15 GB', '512 MiB' "
         "or a whole number of bytes."
     )
+
+
+def byte_ticks(top: int) -> list[tuple[int, str]]:
+    """Marks for an axis from 0 to ``top`` bytes, at most six: a power of two apart, each with its text."""
+    step = 1 << max(0, math.ceil(math.log2(max(top, 1) / 5)))
+    return [(count, _tick_text(count)) for count in range(0, top + 1, step)]
+
+
+def _tick_text(count: int) -> str:
+    if not count:
+        return "0"
+    number, unit = format_bytes(count).split()
+    return f"{float(number):g} {unit}"

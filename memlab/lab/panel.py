@@ -1,0 +1,310 @@
+"""The panel: controls on the left, live pictures on the right, one sentence below."""
+
+import threading
+import time
+import traceback
+from concurrent import futures
+from html import escape
+from typing import Any
+
+import ipywidgets as widgets
+
+from memlab.device import open_device
+from memlab.errors import BadValue, MemlabError
+from memlab.lab.controls import LABEL_WIDTH, Control, make_control
+from memlab.lab.drawing import memory_chart, steps_chart
+from memlab.lab.worker import Job, Worker
+from memlab.palette import LIMIT, QUIET_INK
+from memlab.run import Run, Train, check_settings, own_settings
+from memlab.trace import Trace
+from memlab.units import parse_bytes
+
+SECONDS_PER_FRAME = 0.1
+GHOSTS = 3
+
+
+class Lab:
+    """Sliders on a ``train`` function, and its memory drawn while it trains.
+
+    Show it by naming it at the end of a cell. Run trains for real, Stop ends the run after the step
+    it is in; a slider may be moved at any time and counts from the next run on.
+
+    Args:
+        train: ``train(device, **settings)``, a generator that yields its loss once a step.
+        steps: how many steps a run takes.
+        device: ``"cpu"`` or ``"cuda"``; by default CUDA where there is one.
+        budget: the budget to begin with, ``"15 GiB"`` or bytes.
+        title: written above the panel; by default the name of ``train``.
+        **controls: a setting of ``train`` each. ``(1, 64)`` makes a slider, a list a menu, ``bool`` a
+            box to tick; each begins at ``train``'s own default.
+
+    Raises:
+        BadTrain, BadValue: what cannot be put on a panel, at once.
+    """
+
+    def __init__(
+        self,
+        train: Train,
+        /,
+        *,
+        steps: int = 40,
+        device: str | None = None,
+        budget: str | int | None = None,
+        title: str | None = None,
+        **controls: Any,
+    ):
+        self._train = train
+        self._device = device
+        self._steps = steps
+        self._controls = self._make_controls(controls)
+        self._worker = Worker()
+        self._job: Job | None = None
+        self._running: dict[str, Any] = {}
+        self._finished: list[Trace] = []
+        Run(train, self._shown(), steps=steps, device=device, budget=budget)  # says at once what is wrong
+        self._build(title or getattr(train, "__name__", "train").replace("_", " ").capitalize(), budget)
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace of the last run that finished or was stopped, None before the first."""
+        return self._finished[-1] if self._finished else None
+
+    def run(self, **settings: Any) -> Trace:
+        """Train with the controls as they stand, ``settings`` changed first, and wait for the trace.
+
+        Does without a browser. Ctrl-C stops the run and is raised again; the steps so far stay in
+        ``trace``. A run that is going on is stopped before.
+
+        Raises:
+            BadValue: a setting that is unknown or outside its control's range; nothing is changed then.
+            Exception: whatever ``train`` raises.
+        """
+        for name, value in settings.items():
+            if name in self._controls:
+                self._controls[name].check(value)
+        check_settings(self._train, self._shown() | settings)
+        budget = self._budget()
+        for name, value in settings.items():
+            if name in self._controls:
+                self._controls[name].value = value
+        job = self._start(settings, budget)
+        try:
+            while not futures.wait([job], timeout=0.2).done:
+                pass
+        except KeyboardInterrupt:
+            job.stopping.set()
+            futures.wait([job])
+            raise
+        trace = job.result()
+        if trace is None:
+            raise MemlabError("The run was stopped before its first step ended: run it again.")
+        return trace
+
+    def stop(self) -> None:
+        """Ask the run that is going on to end after the step it is in."""
+        if self._worker.stop():
+            self._say("Stopping after this step.")
+        else:
+            self._say("Nothing is running: press Run to start.")
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self._panel)
+
+    # Building
+
+    def _make_controls(self, choices: dict[str, Any]) -> dict[str, Control]:
+        named = own_settings(self._train)
+        controls = {}
+        for name, choice in choices.items():
+            if name not in named:
+                legal = ", ".join(named) or "none"
+                raise BadValue(f"{name}={choice!r} controls nothing: the settings of train are {legal}.")
+            default = named[name].default
+            if default is named[name].empty:  # begin at the first choice
+                default = False if choice is bool else choice[0]
+            controls[name] = make_control(name, choice, default)
+            controls[name].on_change = self._moved
+            controls[name].on_refusal = self._refuse
+        return controls
+
+    def _build(self, title: str, budget: str | int | None) -> None:
+        self._budget_box = widgets.Text(
+            "" if budget is None else str(budget),
+            placeholder="none, or 15 GiB",
+            continuous_update=False,
+            description="budget",
+            style={"description_width": LABEL_WIDTH},
+            layout={"width": "auto"},
+        )
+        self._budget_box.observe(self._budget_typed, "value")
+        run = widgets.Button(description="Run", button_style="success", layout={"flex": "1 1 0", "height": "36px"})
+        stop = widgets.Button(description="Stop", layout={"flex": "1 1 0", "height": "36px"})
+        run.on_click(lambda button: self._run_pressed())
+        stop.on_click(lambda button: self.stop())
+        # Two lines, because the worker rewrites the first at every frame.
+        self._status, self._note = widgets.HTML(), widgets.HTML()
+        controls = widgets.VBox(
+            [
+                *(control.widget for control in self._controls.values()),
+                self._budget_box,
+                widgets.HBox([run, stop], layout={"margin": "10px 0 6px 0"}),
+                self._status,
+                self._note,
+            ],
+            layout={"flex": "1 1 300px", "max_width": "420px"},
+        )
+        self._memory, self._progress, self._sentence = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        wide = {"width": "100%", "margin": "0"}
+        for picture in (self._memory, self._progress, self._sentence):
+            picture.layout = widgets.Layout(**wide)
+        pictures = widgets.VBox(
+            [self._memory, self._progress, self._sentence], layout={"flex": "3 1 480px", "min_width": "0"}
+        )
+        # Beside each other where there is room, else the pictures below the controls.
+        body = widgets.HBox([controls, pictures], layout={"flex_flow": "row wrap"})
+        self._header = widgets.HTML(f"<h3 style='margin:4px 0'>{escape(title)}</h3>")
+        self._panel = _Panel([self._header, body], layout={"padding": "8px"})
+        self._panel.lab = self
+        self._say(f"Ready: Run trains {self._steps} steps on {escape(open_device(self._device).name)}.")
+        self._sentence.value = _box("Press Run to see the memory of a training step here.")
+
+    # What the learner does. These run in the kernel's own thread, so they only set values or queue a run.
+
+    def _moved(self) -> None:
+        job = self._job
+        if job is not None and not job.done():
+            changed = [
+                f"{control.label} {control.value}"
+                for name, control in self._controls.items()
+                if control.value != self._running.get(name)
+            ]
+            self._note_down(f"For the next run: {', '.join(changed)}." if changed else "")
+        else:
+            self._note_down("")
+
+    def _refuse(self, refusal: BadValue) -> None:
+        self._note_down(str(refusal), alert=True)
+
+    def _budget_typed(self, change) -> None:
+        try:
+            self._budget()
+            self._note_down("")
+        except BadValue as refusal:
+            self._refuse(refusal)
+
+    def _budget(self) -> int | None:
+        text = self._budget_box.value.strip()
+        return parse_bytes(int(text) if text.isdigit() else text) if text and text != "none" else None
+
+    def _run_pressed(self) -> None:
+        try:
+            self._start({}, self._budget())
+        except BadValue as refusal:
+            self._refuse(refusal)
+
+    def _shown(self) -> dict[str, Any]:
+        return {name: control.value for name, control in self._controls.items()}
+
+    def _start(self, settings: dict[str, Any], budget: int | None) -> Job:
+        self._running = settings = self._shown() | settings
+        self._note_down("")
+        self._job = self._worker.submit(lambda stopping: self._train_in_worker(settings, budget, stopping))
+        return self._job
+
+    # What the worker does
+
+    def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
+        try:
+            trace = self._train_and_draw(settings, budget, stopping)
+        except BaseException as error:
+            self._say(_failure_sentence(error, self._train), alert=True)
+            raise
+        if trace is not None:
+            self._finished.append(trace)
+        return trace
+
+    def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
+        ghosts = self._finished[-GHOSTS:]
+        with Run(self._train, settings, steps=self._steps, device=self._device, budget=budget) as run:
+            self._say("Starting.")
+            drawn_at, drawn_step = 0.0, -1
+            for _ in run if not stopping.is_set() else ():
+                if stopping.is_set():
+                    break
+                if time.monotonic() - drawn_at >= SECONDS_PER_FRAME:
+                    drawn_step = self._draw(run, ghosts, budget, drawn_step)
+                    drawn_at = time.monotonic()
+                    self._say(f"Training: step {len(run.steps)} of {self._steps}.")
+            if not run.steps:
+                self._say("Stopped before the first step. Ready.")
+                return None
+            trace = run.trace()
+            self._draw(run, ghosts, budget, -1)
+        self._sentence.value = _box(_summary(trace, ghosts))
+        ended = "Done" if len(trace.steps) == self._steps else "Out of memory" if trace.oom else "Stopped"
+        self._say(f"{ended} after {len(trace.steps)} of {self._steps} steps. Ready.")
+        return trace
+
+    def _draw(self, run: Run, ghosts: list[Trace], budget: int | None, drawn_step: int) -> int:
+        """Draw what has changed; the memory chart only where there is a newer X-ray."""
+        if run.xray_step != drawn_step:
+            trace = run.trace()
+            self._memory.value = memory_chart(trace, ghosts, budget)
+            self._sentence.value = _box(_summary(trace, ghosts))
+        self._progress.value = steps_chart(run.steps, [ghost.steps for ghost in ghosts], self._steps)
+        return run.xray_step
+
+    def _say(self, text: str, alert: bool = False) -> None:
+        self._status.value = _line(text, "alert" if alert else "status")
+
+    def _note_down(self, text: str, alert: bool = False) -> None:
+        self._note.value = _line(text, "alert" if alert else "status") if text else ""
+
+
+class _Panel(widgets.VBox):
+    """The panel's outermost box; as text, where no widget can be shown, it says how to see it."""
+
+    def __repr__(self) -> str:
+        return "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."
+
+
+def _summary(trace: Trace, earlier: list[Trace]) -> str:
+    """What the pictures show, in a sentence or two, compared with the run before."""
+    words = [_capital(trace.sentence)]
+    if trace.oom is None and earlier and earlier[-1].oom is None and earlier[-1].peak_allocated:
+        words.append(_comparison(trace, earlier[-1]))
+    if trace.peak_reserved is None:
+        words.append("On the CPU this counts the bytes of live tensor storages.")
+    return " ".join(f"{word.rstrip('.')}." for word in words if word)
+
+
+def _comparison(trace: Trace, before: Trace) -> str:
+    change = trace.peak_allocated / before.peak_allocated - 1
+    than = f"{abs(change):.0%} {'below' if change < 0 else 'above'}" if round(abs(change), 2) else "the same as"
+    work = trace.flops / before.flops if before.flops else 1
+    cost = f"; a step takes {work:.2f} times its arithmetic" if round(work, 2) != 1 else ""
+    return f"That is {than} the run before{cost}"
+
+
+def _failure_sentence(error: BaseException, train: Train) -> str:
+    """The error and the line of ``train`` that it passed through."""
+    code = getattr(train, "__code__", None)
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
+    where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if lines else ""
+    return f"{type(error).__name__}: {error}{where}. Mend it and press Run again."
+
+
+def _line(text: str, role: str) -> str:
+    color = LIMIT if role == "alert" else QUIET_INK
+    return f'<div role="{role}" style="line-height:1.4;color:{color}">{escape(text)}</div>'
+
+
+def _box(text: str) -> str:
+    style = "background:#F6F8FA;border-radius:6px;padding:8px 12px;line-height:1.5;font-size:15px;color:#222"
+    return f'<div style="{style}">{escape(text)}</div>'
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
