@@ -15,7 +15,7 @@ HELD_OUT_EVERY = 10  # one file in ten is never trained on
 
 @cache
 def corpus(split: str = "train") -> np.ndarray:
-    """The standard library's top-level modules and packages, one after the other: uint8 of shape ``(bytes,)``.
+    """The standard library's modules, one after the other: uint8 of shape ``(bytes,)``.
 
     Args:
         split: ``"train"``, or ``"held-out"`` for every tenth file, which ``"train"`` lacks.
@@ -49,8 +49,6 @@ def batches(
 
 
 def _sources() -> list[Path]:
-    # Some systems ship Python without its tests or its IDE, so those are left out everywhere.
-    library = Path(sysconfig.get_paths()["stdlib"])
-    skipped = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip"}
-    files = (path for path in library.rglob("*.py") if not skipped.intersection(path.relative_to(library).parts))
-    return sorted(files)
+    # The modules alone: packages differ between systems (some leave out tests, or the IDE), and
+    # site-packages, which is below this folder, is not the standard library.
+    return sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))

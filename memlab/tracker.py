@@ -119,6 +119,7 @@ class Tracker(TorchDispatchMode):
         self._op: object = ""
         self._threads = {threading.get_ident()}
         self._tensor_hooks: list = []
+        self._hooked: set[int] = set()  # parameters that have a hook in this step
         self._adopt_gradients()
         with ExitStack() as hooks:
             for register, hook in (
@@ -140,8 +141,6 @@ class Tracker(TorchDispatchMode):
         for handle in self._tensor_hooks:
             handle.remove()
         self._tensor_hooks.clear()
-        if not self._gradients_marked:
-            self._mark_gradients()
 
     def xray(self) -> Xray:
         """The step just tracked, labelled."""
@@ -234,10 +233,6 @@ class Tracker(TorchDispatchMode):
         if self._phase is Phase.BACKWARD:
             self._leave_recomputation()
             self._backward_module = ""
-            if not self._gradients_marked:
-                self._mark_gradients()
-        if phase is Phase.BACKWARD:
-            self._gradients_marked = False
         if phase is not Phase.FORWARD:
             self._forward_begun = False
         self._threads.add(threading.get_ident())
@@ -266,9 +261,11 @@ class Tracker(TorchDispatchMode):
             if born and self.budget is not None and self.live + nbytes > self.budget:
                 self.failed = self._failure(nbytes)
                 raise BudgetExceeded(f"{self.failed.sentence}.")
-            self._follow(storage, nbytes, external=not born)
+            ref = self._follow(storage, nbytes, external=not born)
+        if ref is not None and type(tensor) is torch.nn.Parameter:
+            ref.record.resident = Category.PARAMETER
 
-    def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> None:
+    def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> _Ref:
         """Count a storage, from now on; if ``external`` it is older, only nothing showed it before."""
         record = _Record(nbytes, len(self._events), self._phase, self._recomputing, external)
         ref = _Ref(storage, self._freed)
@@ -276,6 +273,7 @@ class Tracker(TorchDispatchMode):
         self._refs[ref.key] = ref
         self._records.append(record)
         self._change(record, nbytes, self._op)
+        return ref
 
     def _freed(self, ref: _Ref) -> None:
         del self._refs[ref.key]
@@ -351,13 +349,20 @@ class Tracker(TorchDispatchMode):
 
     def _mark_parameters(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         for parameter in parameters:
-            self._parameters[id(parameter)] = weakref.ref(parameter)
             self._mark([parameter], Category.PARAMETER)
+            if id(parameter) not in self._hooked:
+                self._hooked.add(id(parameter))
+                self._parameters[id(parameter)] = weakref.ref(parameter)
+                if parameter.requires_grad:
+                    self._tensor_hooks.append(parameter.register_post_accumulate_grad_hook(self._accumulated))
+
+    def _accumulated(self, parameter: torch.nn.Parameter) -> None:
+        if parameter.grad is not None:
+            self._mark([parameter.grad], Category.GRADIENT)
 
     def _mark_gradients(self) -> None:
         parameters = (ref() for ref in self._parameters.values())
         self._mark((p.grad for p in parameters if p is not None and p.grad is not None), Category.GRADIENT)
-        self._gradients_marked = not self._autograd.is_bw
 
     def _mark_state(self, optimizer: torch.optim.Optimizer) -> None:
         for state in list(optimizer.state.values()):
@@ -420,8 +425,7 @@ class Tracker(TorchDispatchMode):
     def _enter_optimizer(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
         if self._tracked_thread():
             self._mark_parameters(parameter for group in optimizer.param_groups for parameter in group["params"])
-            if not self._gradients_marked:
-                self._mark_gradients()
+            self._mark_gradients()
             self._optimizer_depth += 1
 
     def _leave_optimizer(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:

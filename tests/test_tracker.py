@@ -238,6 +238,15 @@ def test_an_optimizer_step_inside_backward_frees_each_gradient():
     assert gradients == [64 * 64 * FLOAT, -64 * 64 * FLOAT] * 4
 
 
+def test_gradients_that_no_operator_uses_are_gradients_all_the_same():
+    model = nn.Linear(16, 16, bias=False)
+    with Tracker(CPU) as tracker:
+        model(torch.ones(2, 16)).sum().backward()
+        model.zero_grad()
+    gradients = [e.bytes for e in tracker.xray().events if e.category is Category.GRADIENT]
+    assert gradients == [16 * 16 * FLOAT, -16 * 16 * FLOAT]
+
+
 def test_flops_are_those_of_torch_s_own_counter():
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -7,7 +7,7 @@ import ipywidgets as widgets
 
 from memlab.errors import BadValue
 
-LABEL_WIDTH = "8.5em"
+LABEL_WIDTH = "9.5em"
 
 
 class Control:

@@ -3,6 +3,7 @@
 Each function gives one complete ``<svg>`` with a role and a label for screen readers.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,8 +13,8 @@ from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, LIMIT, PHASE_SHADE,
 from memlab.trace import Category, Phase, Step, Trace
 from memlab.units import byte_ticks, format_bytes
 
-WIDTH = 800
-COLUMNS = 240  # moments drawn of a step: more than a screen shows apart
+WIDTH = 700
+COLUMNS = 200  # moments drawn of a step: more than a screen shows apart
 GHOST_DASHES = ("6 4", "2 4", "8 3 2 3")
 
 
@@ -48,7 +49,7 @@ def memory_chart(trace: Trace, ghosts: Sequence[Trace], budget: int | None) -> s
     """One step's memory by category, the peak and the budget named, earlier runs as broken lines."""
     top = max(trace.peak_allocated, budget or 0, *(ghost.peak_allocated for ghost in ghosts), 1)
     frame = Frame(70, 34, WIDTH - 80, 236, len(trace.allocated) - 1, top * 1.2)
-    parts = [_text(0, 18, "Memory in one step", weight=600, size=16), _phases(trace, frame), _byte_axis(frame)]
+    parts = [_text(0, 18, "Memory in one step", INK, weight=600, size=16), _phases(trace, frame), _byte_axis(frame)]
     parts += _areas(trace, frame)
     for ghost, dashes in zip(reversed(ghosts), GHOST_DASHES, strict=False):
         parts.append(_line(_ghost_points(ghost, frame), GREY, 1.5, dashes))
@@ -68,14 +69,14 @@ def steps_chart(steps: Sequence[Step], ghosts: Sequence[Sequence[Step]], count: 
     runs = [_known(steps, "peak_allocated"), *(_known(ghost, "peak_allocated") for ghost in ghosts)]
     highest = max((peak for run in runs for _, peak in run), default=1)
     peaks = Frame(70, 30, half - 90, 110, max(lengths) - 1, highest * 1.15)
-    parts = [_text(0, 18, "Peak per step", weight=600, size=16), _byte_axis(peaks, most=3), *_runs(runs, peaks)]
+    parts = [_text(0, 18, "Peak per step", INK, weight=600, size=16), _byte_axis(peaks, most=3), *_runs(runs, peaks)]
 
     runs = [_known(steps, "loss"), *(_known(ghost, "loss") for ghost in ghosts)]
-    values = [loss for run in runs for _, loss in run if abs(loss) < float("inf")]
+    values = [loss for run in runs for _, loss in run]
     high, low = max(values, default=1.0), min(values, default=0.0)
     margin = 0.08 * (high - low) or 0.5
     losses = Frame(half + 60, 30, half - 70, 110, max(lengths) - 1, high + margin, low - margin)
-    parts += [_text(half + 10, 18, "Loss", weight=600, size=16), *_loss_axis(losses, values), *_runs(runs, losses)]
+    parts += [_text(half + 10, 18, "Loss", INK, weight=600, size=16), *_loss_axis(losses, values), *_runs(runs, losses)]
     caption = f"step {len(steps)} of {count}"
     parts += [_text(frame.left + frame.width, 158, caption, anchor="end") for frame in (peaks, losses)]
     last = f", loss {steps[-1].loss:.3g}" if steps and steps[-1].loss is not None else ""
@@ -83,8 +84,9 @@ def steps_chart(steps: Sequence[Step], ghosts: Sequence[Sequence[Step]], count: 
 
 
 def _known(steps: Sequence[Step], field: str) -> list[tuple[int, float]]:
+    """The steps where the field has a value that a chart can show."""
     values = ((i, getattr(step, field)) for i, step in enumerate(steps))
-    return [(i, value) for i, value in values if value is not None]
+    return [(i, value) for i, value in values if value is not None and math.isfinite(value)]
 
 
 def _runs(runs: list[list[tuple[int, float]]], frame: Frame) -> list[str]:
@@ -94,7 +96,7 @@ def _runs(runs: list[list[tuple[int, float]]], frame: Frame) -> list[str]:
         _line([(frame.x(x), frame.y(y)) for x, y in run], GREY, 1.5, dashes)
         for run, dashes in zip(reversed(earlier), GHOST_DASHES, strict=False)
     ]
-    points = [(frame.x(x), frame.y(y)) for x, y in current if y == y and abs(y) != float("inf")]
+    points = [(frame.x(x), frame.y(y)) for x, y in current]
     if points:
         lines += [_line(points, BLUE, 2.5), f'<circle cx="{points[-1][0]}" cy="{points[-1][1]}" r="4" fill="{BLUE}"/>']
     return [*lines, _floor(frame)]
@@ -145,16 +147,17 @@ def _phases(trace: Trace, frame: Frame) -> str:
 def _peak_mark(trace: Trace, frame: Frame) -> str:
     x, y = frame.x(trace.peak_index), frame.y(trace.peak_allocated)
     where = " · ".join(part for part in (trace.peak_phase, trace.peak_module) if part)
-    left = x < WIDTH / 2
     label = f"peak {format_bytes(trace.peak_allocated)} · {where}"
-    text = _text(x + (9 if left else -9), y - 6, label, INK, 14, 600, "start" if left else "end")
+    half = 4.3 * len(label)  # half of its width, nearly: above the dot, but inside the picture
+    middle = min(max(x, frame.left + half), WIDTH - half)
+    text = _text(middle, y - 10, label, INK, 15, 600, "middle")
     return f'<circle cx="{x}" cy="{y}" r="5" fill="{INK}"/>{text}'
 
 
 def _failure_mark(trace: Trace, frame: Frame) -> str:
     x, y = frame.x(len(trace.events)), frame.y(trace.allocated[-1])
     cross = f"M{x - 6} {y - 6}l12 12m0 -12l-12 12"
-    text = _text(x - 12, y - 12, "out of memory", LIMIT, 14, 600, "end")
+    text = _text(x - 12, y - 12, "out of memory", LIMIT, 15, 600, "end")
     return f'<path d="{cross}" stroke="{LIMIT}" stroke-width="3"/>{text}'
 
 
@@ -162,7 +165,7 @@ def _legend(categories: list[Category], with_ghosts: bool) -> list[str]:
     parts, x, y = [], 70.0, 290
     entries = [(category.plural, CATEGORY_COLORS[category]) for category in categories]
     for name, color in entries + [("the runs before", None)] * with_ghosts:
-        width = 26 + 7.2 * len(name)
+        width = 36 + 7.4 * len(name)
         if x + width > WIDTH:
             x, y = 70.0, y + 20
         if color:
@@ -201,11 +204,12 @@ def _svg(height: int, label: str, parts: list[str]) -> str:
 
 
 def _text(
-    x: float, y: float, text: str, color: str = QUIET_INK, size: int = 13, weight: int = 400, anchor: str = "start"
+    x: float, y: float, text: str, color: str = QUIET_INK, size: int = 14, weight: int = 400, anchor: str = "start"
 ) -> str:
+    # Written over areas and lines, so each letter has a white edge.
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" fill="{color}" font-size="{size}" font-weight="{weight}" '
-        f'text-anchor="{anchor}">{escape(text)}</text>'
+        f'text-anchor="{anchor}" stroke="#fff" stroke-width="3" paint-order="stroke">{escape(text)}</text>'
     )
 
 

@@ -153,21 +153,20 @@ class Lab:
                 self._status,
                 self._note,
             ],
-            layout={"flex": "1 1 300px", "max_width": "420px"},
+            layout={"flex": "1 1 330px", "max_width": "430px", "margin": "0 16px 8px 0"},
         )
         self._memory, self._progress, self._sentence = widgets.HTML(), widgets.HTML(), widgets.HTML()
         wide = {"width": "100%", "margin": "0"}
         for picture in (self._memory, self._progress, self._sentence):
             picture.layout = widgets.Layout(**wide)
         pictures = widgets.VBox(
-            [self._memory, self._progress, self._sentence], layout={"flex": "3 1 480px", "min_width": "0"}
+            [self._memory, self._progress, self._sentence], layout={"flex": "3 1 460px", "min_width": "0"}
         )
         # Beside each other where there is room, else the pictures below the controls.
         body = widgets.HBox([controls, pictures], layout={"flex_flow": "row wrap"})
-        self._header = widgets.HTML(f"<h3 style='margin:4px 0'>{escape(title)}</h3>")
-        self._panel = _Panel([self._header, body], layout={"padding": "8px"})
-        self._panel.lab = self
-        self._say(f"Ready: Run trains {self._steps} steps on {escape(open_device(self._device).name)}.")
+        device = open_device(self._device).name
+        self._panel = _Panel([widgets.HTML(_header(title, device)), body], layout={"padding": "8px"})
+        self._say(f"Ready: Run trains {self._steps} steps.")
         self._sentence.value = _box("Press Run to see the memory of a training step here.")
 
     # What the learner does. These run in the kernel's own thread, so they only set values or queue a run.
@@ -294,6 +293,12 @@ def _failure_sentence(error: BaseException, train: Train) -> str:
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
     where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if lines else ""
     return f"{type(error).__name__}: {error}{where}. Mend it and press Run again."
+
+
+def _header(title: str, device: str) -> str:
+    style = "display:flex;flex-wrap:wrap;justify-content:space-between;align-items:baseline"
+    source = f'<span style="color:{QUIET_INK}">{escape(device)} · measured</span>'
+    return f'<div style="{style}"><h3 style="margin:4px 0">{escape(title)}</h3>{source}</div>'
 
 
 def _line(text: str, role: str) -> str:

@@ -1,0 +1,161 @@
+"""Notebook 06 in a real JupyterLab, by keyboard, as a person would."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.jupyter import browser_page, find_chromium, jupyterlab, run_all_cells
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_gradient_checkpointing.ipynb"
+SCREENSHOTS = os.environ.get("MEMLAB_SCREENSHOTS")  # a folder, for whoever wants to look
+
+if not find_chromium() and os.environ.get("CI"):
+    pytest.fail("no Chromium on PATH: install Debian's package chromium", pytrace=False)
+pytestmark = pytest.mark.skipif(not find_chromium(), reason="no Chromium on PATH: install it to run the browser test")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder, home = tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("jupyter")
+    shutil.copy(NOTEBOOK, folder)
+    with jupyterlab(folder, home) as address, browser_page(1600, 1000) as page:
+        page.goto(address.format(NOTEBOOK.name))
+        run_all_cells(page)
+        # The challenge is the last cell: when its stub has been judged, every cell has run.
+        page.get_by_text("Not yet.").wait_for(timeout=180_000)
+        yield page
+
+
+def panel(page: Page):
+    return page.locator(".jp-OutputArea-output").filter(has=page.get_by_role("button", name="Stop", exact=True))
+
+
+def status(page: Page, words: str):
+    return panel(page).get_by_role("status").filter(has_text=re.compile(words))
+
+
+def picture(page: Page, label: str):
+    return panel(page).locator(f'svg[role="img"][aria-label*="{label}"]')
+
+
+def shoot(page: Page, name: str) -> None:
+    if SCREENSHOTS:
+        panel(page).scroll_into_view_if_needed()
+        page.screenshot(path=str(Path(SCREENSHOTS) / f"{name}.png"))
+
+
+def focus_run(page: Page) -> None:
+    panel(page).get_by_role("button", name="Run", exact=True).focus()
+
+
+def loss_points(page: Page) -> int:
+    """How many steps the loss curve shows."""
+    return len(
+        picture(page, "Peak and loss").locator('polyline[stroke="#0072B2"]').last.get_attribute("points").split()
+    )
+
+
+def wait_until(page: Page, condition, seconds: int = 60) -> None:
+    for _ in range(10 * seconds):
+        if condition():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("it did not happen in time")
+
+
+def test_no_cell_fails(page):
+    assert page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
+    assert page.locator(".jp-RenderedText").filter(has_text="Traceback").count() == 0
+
+
+def test_a_run_by_keyboard_from_slider_to_stop(page):
+    slider = panel(page).get_by_role("slider").first
+    expect(slider).to_have_attribute("aria-valuenow", re.compile("^8"))
+    slider.focus()
+    page.keyboard.press("End")  # the largest batch, for a run long enough to meddle with
+    expect(panel(page).locator("input[type=number]").first).to_have_value("32")
+
+    focus_run(page)
+    page.keyboard.press("Enter")
+    status(page, r"Training: step \d+ of").wait_for()
+    expect(picture(page, "activations")).to_be_visible()
+    points = loss_points(page)
+    wait_until(page, lambda: loss_points(page) > points)
+
+    slider.focus()  # while it trains
+    page.keyboard.press("Home")
+    status(page, "For the next run: batch size 1").wait_for()
+    shoot(page, "training")
+
+    panel(page).get_by_role("button", name="Stop", exact=True).focus()
+    page.keyboard.press("Enter")
+    status(page, r"Stopped after \d+ of \d+ steps\. Ready\.").wait_for()
+    shoot(page, "stopped")
+
+
+def test_the_panel_is_ready_again_and_runs_to_the_end(page):
+    focus_run(page)
+    page.keyboard.press("Enter")
+    status(page, r"Done after (\d+) of \1 steps\. Ready\.").wait_for()
+    expect(panel(page).get_by_text("the run before")).to_be_visible()
+    shoot(page, "done")
+
+
+def test_stop_before_start_says_so(page):
+    panel(page).get_by_role("button", name="Stop", exact=True).focus()
+    page.keyboard.press("Enter")
+    status(page, "Nothing is running: press Run to start").wait_for()
+
+
+def test_bad_numbers_and_budgets_are_refused_in_a_sentence(page):
+    box = panel(page).locator("input[type=number]").first
+    box.fill("1000")
+    box.press("Enter")
+    panel(page).get_by_role("alert").filter(has_text="batch size 1000 is out of range").wait_for()
+    expect(box).to_have_value("1")
+    budget = panel(page).get_by_label("budget")
+    budget.fill("lots")
+    budget.press("Enter")
+    panel(page).get_by_role("alert").filter(has_text="'lots' is not a number of bytes").wait_for()
+    budget.fill("")
+    budget.press("Enter")
+
+
+def test_a_budget_ends_a_run_out_of_memory(page):
+    budget = panel(page).get_by_label("budget")
+    budget.fill("1 MiB")
+    budget.press("Enter")
+    focus_run(page)
+    page.keyboard.press("Enter")
+    status(page, "Out of memory after 1 of").wait_for()
+    expect(picture(page, "out of memory")).to_be_visible()
+    shoot(page, "out_of_memory")
+    budget.fill("")
+    budget.press("Enter")
+
+
+@pytest.mark.parametrize(("width", "beside"), [(1600, True), (700, False)])
+def test_the_pictures_stand_beside_the_controls_or_below_and_nothing_is_clipped(page, width, beside):
+    page.set_viewport_size({"width": width, "height": 1000})
+    try:
+        panel(page).scroll_into_view_if_needed()
+        run = panel(page).get_by_role("button", name="Run", exact=True).bounding_box()
+        chart = panel(page).locator('svg[role="img"]').first.bounding_box()
+        outer = panel(page).bounding_box()
+        assert (chart["y"] < run["y"]) is beside
+        assert chart["x"] + chart["width"] <= outer["x"] + outer["width"] + 1
+        shoot(page, f"wide_{width}")
+    finally:
+        page.set_viewport_size({"width": 1600, "height": 1000})
+
+
+def test_after_a_kernel_restart_one_run_of_the_cells_brings_the_panel_back(page):
+    page.get_by_role("menuitem", name="Kernel", exact=True).click()
+    page.get_by_text("Restart Kernel…", exact=True).click()
+    page.get_by_role("button", name="Confirm Kernel Restart").click()
+    run_all_cells(page)
+    status(page, r"Training: step \d+ of|Done after").wait_for()
