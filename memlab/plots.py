@@ -45,15 +45,12 @@ def timeline(trace: Trace, *, budget: str | int | None = None) -> Picture:
     axes = picture.add_subplot()
     moments = range(len(trace.allocated))
     _shade_phases(axes, trace)
-    axes.stackplot(
-        moments,
-        *trace.timeline.values(),
-        colors=[CATEGORY_COLORS[category] for category in trace.timeline],
-        labels=[category.plural for category in trace.timeline],
-        step="post",
-        alpha=0.85,
-        linewidth=0,
-    )
+    below = [0] * len(moments)
+    for category, values in trace.timeline.items():
+        above = [base + value for base, value in zip(below, values, strict=True)]
+        style = {"color": CATEGORY_COLORS[category], "label": category.plural, "alpha": 0.85, "linewidth": 0}
+        axes.fill_between(moments, below, above, step="post", **style)
+        below = above
     limit = trace.oom.limit if trace.oom and budget is None else budget
     _mark_peak(axes, trace)
     _byte_axis(axes, max(trace.peak_allocated, 0 if limit is None else parse_bytes(limit)) * 1.3)

@@ -20,6 +20,7 @@ def trace(peak, oom=None, **settings):
     return Trace("measured", "CPU", "2.13.0", settings, (), None, 0, {Category.PARAMETER: 1000}, events, 0, oom)
 
 
+EMPTY = Trace("measured", "CPU", "2.13.0", {}, (), None, 0, {}, (), 0)
 FAILED = trace(500, OutOfMemory(10**6, 1500, 2000, Phase.FORWARD, "blocks.0", "aten.mm"), width=2)
 
 
@@ -34,6 +35,8 @@ FAILED = trace(500, OutOfMemory(10**6, 1500, 2000, Phase.FORWARD, "blocks.0", "a
             plots.bars({"off": trace(3000), "on": trace(1000)}, budget=2000),
             "least 1.95 KiB with on, most 3.91 KiB with off: 2.00 times",
         ),
+        (plots.timeline(EMPTY), "peak 0 B in other: nothing allocated"),
+        (plots.bars({"one": EMPTY}), "one: peak 0 B in other: nothing allocated"),
         (plots.bars({"one": FAILED}), f"one: {FAILED.sentence}"),
         (plots.bars({"one": trace(1)}, title="Mine"), "Mine"),
         (

@@ -78,6 +78,11 @@ def test_a_step_without_events_is_drawn():
     assert "peak 2.00 MiB · other" in texts(memory_chart(trace_of(0), [], None))
 
 
+def test_a_run_that_allocated_nothing_is_drawn():
+    empty = Trace("measured", "a device", "2.13.0", {}, (), None, 0, {}, (), 0)
+    assert "peak 0 B · other" in texts(memory_chart(empty, [empty], None))
+
+
 def test_a_frame_maps_its_corners():
     frame = Frame(left=10, top=20, width=100, height=50, x_top=4, y_top=8, y_bottom=2)
     assert (frame.x(0), frame.x(4), frame.y(2), frame.y(8)) == (10, 110, 70, 20)

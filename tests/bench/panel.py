@@ -1,0 +1,109 @@
+"""What the live panel costs and how soon it answers, in a real JupyterLab with a real browser."""
+
+import statistics
+import tempfile
+from pathlib import Path
+
+import nbformat
+from playwright.sync_api import Page
+
+from tests.browser.jupyter import browser_page, find_chromium, jupyterlab, run_all_cells
+
+SETUP = """
+import statistics, time, torch
+from memlab import Lab
+from memlab.data import batches
+from memlab.lab import panel
+from memlab.nets import GPT
+from memlab.sizes import SIZES
+
+S = SIZES["cpu"]
+
+def train(device, *, batch_size=S.batch_size):
+    model = GPT(depth=S.depth, width=S.width, heads=S.heads, context=S.context).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for tokens, targets in batches(batch_size, S.context):
+        loss = model(tokens.to(device), targets.to(device))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+lab = Lab(train, batch_size=(1, 64), steps=30)
+lab
+"""
+# The same lab, drawing as always, or only its first and last frame. The drawing is between the steps.
+SPEED = """
+def seconds(per_frame):
+    panel.SECONDS_PER_FRAME = per_frame
+    begun = time.perf_counter()
+    lab.run()
+    return time.perf_counter() - begun
+
+seconds(0.1)
+ratios = []
+for _ in range(7):
+    drawn, bare = seconds(0.1), seconds(1e9)
+    ratios.append(bare / drawn)
+print(f"SPEED {statistics.median(ratios):.4f} from {min(ratios):.4f} to {max(ratios):.4f}")
+panel.SECONDS_PER_FRAME = 0.1
+"""
+# Notes the moment of a key or a click, and the moment when the words appear.
+WATCH = """(words) => {
+    const found = () => [...document.querySelectorAll('[role=status]')].some(e => e.textContent.includes(words));
+    window.memlabBegun = window.memlabSeen = null;
+    const begin = () => { window.memlabBegun = performance.now(); };
+    document.addEventListener('keydown', begin, {capture: true, once: true});
+    const observer = new MutationObserver(() => {
+        if (window.memlabBegun && found()) { window.memlabSeen = performance.now(); observer.disconnect(); }
+    });
+    observer.observe(document.body, {subtree: true, childList: true, characterData: true});
+}"""
+
+
+def figures():
+    """Rows of (what, reach, figure)."""
+    if not find_chromium():
+        yield "live plot and answers of the panel", "", "no Chromium on PATH: not measured"
+        return
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as home:
+        cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, SPEED)]
+        notebook = nbformat.v4.new_notebook(cells=cells)
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3 (ipykernel)"}
+        nbformat.write(notebook, Path(folder) / "bench.ipynb")
+        with jupyterlab(Path(folder), Path(home)) as address, browser_page(1400, 900) as page:
+            page.goto(address.format("bench.ipynb"))
+            run_all_cells(page)
+            page.locator(".jp-OutputArea-output", has_text="SPEED ").wait_for(timeout=900_000)
+            speed = page.locator(".jp-OutputArea-output", has_text="SPEED ").inner_text().removeprefix("SPEED ")
+            yield "training speed with the live plot, of that without", "at least 0.97", speed
+            sliders, stops = _answers(page)
+    yield "slider moved while training, until it shows", "100 ms", _milliseconds(sliders)
+    yield "Stop pressed while training, until it shows", "100 ms", _milliseconds(stops)
+
+
+def _answers(page: Page, repetitions: int = 8) -> tuple[list[float], list[float]]:
+    slider = page.get_by_role("slider").first
+    run, stop = (page.get_by_role("button", name=name, exact=True).last for name in ("Run", "Stop"))
+    sliders, stops = [], []
+    for _ in range(repetitions):
+        run.press("Enter")
+        page.get_by_role("status").filter(has_text="Training: step").wait_for()
+        slider.focus()
+        sliders.append(_answer(page, "ArrowRight", "For the next run"))
+        stop.focus()
+        stops.append(_answer(page, "Enter", "Stopp"))
+        page.get_by_role("status").filter(has_text="Ready").wait_for()
+    return sliders, stops
+
+
+def _answer(page: Page, key: str, words: str) -> float:
+    """Milliseconds from the key to the words."""
+    page.evaluate(WATCH, words)
+    page.keyboard.press(key)
+    page.wait_for_function("window.memlabSeen !== null")
+    return page.evaluate("window.memlabSeen - window.memlabBegun")
+
+
+def _milliseconds(times: list[float]) -> str:
+    return f"{statistics.median(times):.0f} ms, from {min(times):.0f} to {max(times):.0f}"
