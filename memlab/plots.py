@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from memlab.errors import BadValue
 from memlab.palette import BLUE, CATEGORY_COLORS, INK, LIMIT, PHASE_SHADE, QUIET_INK
@@ -25,9 +29,14 @@ class Picture(Figure):
         self.sentence = sentence
 
     def png(self) -> bytes:
-        """The figure as a PNG file."""
+        """The figure as a PNG file, in a palette of 128 colours: a third of the size, which notebooks carry."""
+        canvas = FigureCanvasAgg(self)
+        canvas.draw()
+        image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(128)
+        description = PngInfo()
+        description.add_itxt("Description", self.sentence)
         file = io.BytesIO()
-        self.savefig(file, format="png", metadata={"Description": self.sentence})
+        image.save(file, format="png", optimize=True, pnginfo=description)
         return file.getvalue()
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:

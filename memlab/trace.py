@@ -8,7 +8,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
@@ -96,7 +96,7 @@ class OutOfMemory:
         return f"out of memory in {self.phase}{place}: asked for {asked} with {format_bytes(self.in_use)}{limit} in use"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """One run of a ``train`` function, measured or predicted.
 
@@ -124,7 +124,7 @@ class Trace:
     peak_reserved: int | None
     xray_step: int
     start: Mapping[Category, int]
-    events: tuple[Event, ...] = field(repr=False)
+    events: tuple[Event, ...]
     flops: int
     oom: OutOfMemory | None = None
 
@@ -207,6 +207,9 @@ class Trace:
             return "nothing allocated"
         category, count = max(self.by_category.items(), key=lambda item: item[1])
         return f"{100 * count / self.peak_allocated:.0f}% {category.plural}"
+
+    def __repr__(self) -> str:
+        return f"<Trace: {self.sentence}, {self.source} on {self.device}>"
 
     def _repr_html_(self) -> str:
         from memlab.plots import html

@@ -85,6 +85,10 @@ def test_the_peak_is_found_and_put_in_words():
     assert SMALL.sentence == "peak 600 B in backward at blocks.3.mlp: 50% activations"
 
 
+def test_as_text_a_trace_is_its_sentence_and_no_clock():
+    assert repr(SMALL) == f"<Trace: {SMALL.sentence}, measured on a device>"
+
+
 def test_out_of_memory_is_put_in_words():
     oom = OutOfMemory(2**20, 3 * 2**20, 2**22, Phase.FORWARD, "blocks.1", "aten.mm")
     assert make(start={Category.PARAMETER: 10}, oom=oom).sentence == (
