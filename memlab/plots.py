@@ -184,7 +184,8 @@ def _draw_limit(axes: Axes, limit: int) -> None:
     axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.5)
     text = f"budget {format_bytes(limit)}"
     place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    axes.annotate(text, (0, limit), (4, 3), **place, color=LIMIT, fontsize=9)
+    ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+    axes.annotate(text, (0, limit), (4, 4), **place, color=LIMIT, fontsize=9, bbox=ground)
 
 
 def _byte_axis(axes: Axes, top: float) -> None:

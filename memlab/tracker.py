@@ -165,7 +165,7 @@ class Tracker(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        self._update_phase(args)
+        self._update_phase(func, args)
         self._op = func
         for value in args:
             if isinstance(value, torch.Tensor):
@@ -210,7 +210,7 @@ class Tracker(TorchDispatchMode):
 
     # Phases
 
-    def _update_phase(self, args) -> None:
+    def _update_phase(self, func, args) -> None:
         if self._optimizer_depth:
             phase = Phase.OPTIMIZER
         elif self._autograd.is_bw:
@@ -224,7 +224,7 @@ class Tracker(TorchDispatchMode):
         else:
             # Forward begins with the first operator that gradients will flow through, inside a module or
             # not, and lasts until backward: the loss is often computed outside the model.
-            self._forward_begun = self._forward_begun or (torch.is_grad_enabled() and _any_requires_grad(args))
+            self._forward_begun = self._forward_begun or _starts_a_graph(func, args)
             phase = Phase.FORWARD if self._stack or self._forward_begun else Phase.OTHER
         if phase is not self._phase:
             self._change_phase(phase)
@@ -449,7 +449,9 @@ def _op_name(op: object) -> str:
     return str(getattr(op, "overloadpacket", op))
 
 
-def _any_requires_grad(args) -> bool:
+def _starts_a_graph(func, args) -> bool:
+    if not torch.is_grad_enabled() or func is torch.ops.aten.detach.default:  # how weights are copied
+        return False
     return any(value.requires_grad for value in args if isinstance(value, torch.Tensor))
 
 

@@ -238,6 +238,16 @@ def test_an_optimizer_step_inside_backward_frees_each_gradient():
     assert gradients == [64 * 64 * FLOAT, -64 * 64 * FLOAT] * 4
 
 
+def test_a_copy_of_the_weights_is_no_activation():
+    model = nn.Linear(16, 16, bias=False)
+    with Tracker(CPU) as tracker:
+        copy = [weight.detach().clone() for weight in model.parameters()]
+        model(torch.ones(2, 16)).sum().backward()
+    (born,) = [e for e in tracker.xray().events if e.op == "aten.clone"]
+    assert (born.phase, born.category) == (Phase.OTHER, Category.INPUT)
+    del copy
+
+
 def test_gradients_that_no_operator_uses_are_gradients_all_the_same():
     model = nn.Linear(16, 16, bias=False)
     with Tracker(CPU) as tracker:

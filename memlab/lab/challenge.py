@@ -4,9 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from memlab.errors import BadTrain
 from memlab.run import Train, measure
 from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
+
+LEAST_WORK = 0.5  # less of the baseline's arithmetic than this is no training of the same model
 
 
 @dataclass(frozen=True)
@@ -27,15 +30,21 @@ class Outcome:
 class Challenge:
     """Train as ``baseline`` does, to the same losses, within a budget and little more arithmetic.
 
-    Work is counted in floating-point operations, not seconds: the same on every machine.
+    Work is counted in floating-point operations, not seconds: the same on every machine. Shown in a
+    notebook, a challenge states its three rules.
 
     Args:
-        baseline: the ``train`` function to match.
+        baseline: the ``train`` function to match. It is measured at once; ``Challenge.baseline`` is its trace.
         budget: the most bytes the answer may allocate, or text such as ``"15 GiB"``.
         slowdown: the most floating-point operations a step may take, as a multiple of the baseline's.
         tolerance: the largest relative difference allowed between the losses of a step.
         steps: how many steps are compared.
-        **settings: passed on to both, as far as they take them.
+        **settings: passed on to both.
+
+    Raises:
+        BadTrain: the baseline cannot be matched: it runs out of memory, yields no losses, or does no
+            arithmetic that can be counted.
+        MemlabError, Exception: what :func:`memlab.measure` raises.
     """
 
     def __init__(
@@ -53,7 +62,12 @@ class Challenge:
         self.tolerance = tolerance
         self.steps = steps
         self.settings = settings
-        self._baseline = self._measure(baseline)
+        self.baseline = self._measure(baseline)
+        if self.baseline.oom or not self.baseline.flops or None in self.baseline.losses:
+            raise BadTrain(
+                f"{self.baseline.sentence!r} is no baseline: give a train function that fits this device, "
+                "multiplies matrices and yields its loss in every step."
+            )
 
     def check(self, train: Train) -> Outcome:
         """Measure an answer and say which rule it keeps, and by how much it breaks the others.
@@ -62,32 +76,45 @@ class Challenge:
             MemlabError, Exception: what :func:`memlab.measure` raises for ``train``.
         """
         answer = self._measure(train)
-        rules = (self._fits(answer), self._works_little(answer), self._learns_the_same(answer))
+        rules = (self._fits(answer), self._works_enough(answer), self._learns_the_same(answer))
         return Outcome(all(kept for kept, _ in rules), tuple(finding for _, finding in rules))
+
+    def __repr__(self) -> str:
+        return f"<Challenge: at most {format_bytes(self.budget)} and {self.slowdown:.2f} times the arithmetic>"
+
+    def _repr_markdown_(self) -> str:
+        return (
+            f"- Memory: at most **{format_bytes(self.budget)}** "
+            f"(the baseline takes {format_bytes(self.baseline.peak_allocated)}).\n"
+            f"- Work: at most {self.slowdown:.2f} times the baseline's arithmetic.\n"
+            f"- Result: the same losses as the baseline in all {self.steps} steps."
+        )
 
     def _measure(self, train: Train) -> Trace:
         return measure(train, steps=self.steps, xray="every", **self.settings)
 
     def _fits(self, answer: Trace) -> tuple[bool, str]:
-        peak = answer.peak_allocated
-        if answer.oom is None and peak <= self.budget:
-            return True, f"Memory: peak {format_bytes(peak)}, within the budget of {format_bytes(self.budget)}."
-        return False, (
-            f"Memory: peak {format_bytes(peak)}, {format_bytes(peak - self.budget)} over the budget "
-            f"of {format_bytes(self.budget)}."
-        )
+        budget = f"the budget of {format_bytes(self.budget)}"
+        if answer.oom:
+            return False, f"Memory: {answer.oom.sentence}; it must stay within {budget}."
+        over = answer.peak_allocated - self.budget
+        relation = f"{format_bytes(over)} over" if over > 0 else "within"
+        return over <= 0, f"Memory: {answer.sentence}, {relation} {budget}."
 
-    def _works_little(self, answer: Trace) -> tuple[bool, str]:
-        ratio = answer.flops / self._baseline.flops
-        kept = ratio <= self.slowdown
-        relation = "within" if kept else "more than"
-        return kept, f"Work: {ratio:.2f} times the baseline's arithmetic, {relation} the {self.slowdown:.2f} allowed."
+    def _works_enough(self, answer: Trace) -> tuple[bool, str]:
+        ratio = answer.flops / self.baseline.flops
+        if ratio < LEAST_WORK:
+            relation = "too little to be training of the same model"
+        else:
+            relation = f"{'within' if ratio <= self.slowdown else 'more than'} the {self.slowdown:.2f} allowed"
+        return LEAST_WORK <= ratio <= self.slowdown, f"Work: {ratio:.2f} times the baseline's arithmetic, {relation}."
 
     def _learns_the_same(self, answer: Trace) -> tuple[bool, str]:
-        expected, found = self._baseline.losses, answer.losses
-        if len(found) < len(expected):
+        expected, found = self.baseline.losses, answer.losses
+        if len(found) != len(expected):
             return False, f"Result: {len(found)} steps where the baseline takes {len(expected)}."
         for step, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
             if ours is None or not math.isclose(ours, theirs, rel_tol=self.tolerance):
-                return False, f"Result: the loss of step {step} is {ours}, the baseline's is {theirs:.6g}."
+                found_text = "not given" if ours is None else f"{ours:.6g}"
+                return False, f"Result: the loss of step {step} is {found_text}, the baseline's is {theirs:.6g}."
         return True, f"Result: the same losses as the baseline in all {len(expected)} steps."
