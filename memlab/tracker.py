@@ -11,16 +11,15 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
+from memlab.modules import ModulesAtWork
 from memlab.trace import Category, Event, OutOfMemory, Phase
 from memlab.units import parse_bytes
 
@@ -93,8 +92,7 @@ class Tracker(TorchDispatchMode):
         self._refs: dict[int, _Ref] = {}
         self._recording = False
         self._autograd = ModuleTracker()  # never entered: only asked whether backward is running
-        self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
-        self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._modules = ModulesAtWork(self._tracked_thread, self._enter_root)
         self._parameters: dict[int, weakref.ref[torch.nn.Parameter]] = {}
         self._formulas: dict = {}  # operator -> its formula of floating-point operations, or None
         self._flop_counts: dict = {}
@@ -114,23 +112,15 @@ class Tracker(TorchDispatchMode):
         self._recomputing = False
         self._optimizer_depth = 0
         self._forward_begun = False
-        self._stack: list[str] = []
-        self._backward_module = ""
         self._op: object = ""
         self._threads = {threading.get_ident()}
-        self._tensor_hooks: list = []
         self._hooked: set[int] = set()  # parameters that have a hook in this step
+        self._modules.start()
+        self._hooks = ExitStack()
+        self._hooks.callback(register_optimizer_step_pre_hook(self._enter_optimizer).remove)
+        self._hooks.callback(register_optimizer_step_post_hook(self._leave_optimizer).remove)
         self._adopt_gradients()
-        with ExitStack() as hooks:
-            for register, hook in (
-                (register_module_forward_pre_hook, self._enter_module),
-                (partial(register_module_forward_hook, always_call=True), self._leave_module),
-                (register_optimizer_step_pre_hook, self._enter_optimizer),
-                (register_optimizer_step_post_hook, self._leave_optimizer),
-            ):
-                hooks.callback(register(hook).remove)
-            super().__enter__()
-            self._hooks = hooks.pop_all()
+        super().__enter__()
         self._recording = True
         return self
 
@@ -138,9 +128,7 @@ class Tracker(TorchDispatchMode):
         super().__exit__(*exception)
         self._recording = False
         self._hooks.close()
-        for handle in self._tensor_hooks:
-            handle.remove()
-        self._tensor_hooks.clear()
+        self._modules.stop()
 
     def xray(self) -> Xray:
         """The step just tracked, labelled."""
@@ -225,14 +213,14 @@ class Tracker(TorchDispatchMode):
             # Forward begins with the first operator that gradients will flow through, inside a module or
             # not, and lasts until backward: the loss is often computed outside the model.
             self._forward_begun = self._forward_begun or _starts_a_graph(func, args)
-            phase = Phase.FORWARD if self._stack or self._forward_begun else Phase.OTHER
+            phase = Phase.FORWARD if self._modules.in_forward or self._forward_begun else Phase.OTHER
         if phase is not self._phase:
             self._change_phase(phase)
 
     def _change_phase(self, phase: Phase) -> None:
         if self._phase is Phase.BACKWARD:
             self._leave_recomputation()
-            self._backward_module = ""
+            self._modules.leave_backward()
         if phase is not Phase.FORWARD:
             self._forward_begun = False
         self._threads.add(threading.get_ident())
@@ -293,13 +281,13 @@ class Tracker(TorchDispatchMode):
         if self.live > self.peak:
             self.peak = self.live
         if delta:
-            self._events.append((record, delta, self._phase, self._module, op))
+            self._events.append((record, delta, self._phase, self._modules.name, op))
 
     def _failure(self, asked: int | None) -> OutOfMemory:
         # Backward will not begin, and a checkpoint not end: what lives now is what would have been kept.
         self._begins[Phase.BACKWARD].append(len(self._events))
         self._recompute_ends.append(len(self._events))
-        return OutOfMemory(asked, self.live, self.budget, self._phase, self._module, _op_name(self._op))
+        return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, _op_name(self._op))
 
     def _see_workspace(self) -> None:
         """What the allocator counts and no tensor explains, during the operator and after it."""
@@ -354,7 +342,7 @@ class Tracker(TorchDispatchMode):
                 self._hooked.add(id(parameter))
                 self._parameters[id(parameter)] = weakref.ref(parameter)
                 if parameter.requires_grad:
-                    self._tensor_hooks.append(parameter.register_post_accumulate_grad_hook(self._accumulated))
+                    self._hooks.callback(parameter.register_post_accumulate_grad_hook(self._accumulated).remove)
 
     def _accumulated(self, parameter: torch.nn.Parameter) -> None:
         if parameter.grad is not None:
@@ -370,57 +358,13 @@ class Tracker(TorchDispatchMode):
 
     # Hooks: they are process-wide, so they act only on the threads that are tracked
 
-    @property
-    def _module(self) -> str:
-        return self._stack[-1] if self._stack else self._backward_module
-
     def _tracked_thread(self) -> bool:
         return self._recording and threading.get_ident() in self._threads
 
-    def _enter_module(self, module: torch.nn.Module, args) -> None:
-        if not self._tracked_thread():
-            return
-        if not self._stack and not self._autograd.is_bw:
-            self._enter_root(module)
-        name, outer = self._name(module), self._module
-        self._stack.append(name)
-        self._on_gradient(args, partial(self._leave_backward, name, outer))
-
-    def _leave_module(self, module: torch.nn.Module, args, output) -> None:
-        if not self._tracked_thread() or not self._stack:
-            return
-        name = self._stack.pop()
-        self._on_gradient(
-            output if isinstance(output, tuple | list) else (output,), partial(self._enter_backward, name)
-        )
-
     def _enter_root(self, module: torch.nn.Module) -> None:
-        if module not in self._roots:
-            self._roots.add(module)
-            for name, part in module.named_modules():
-                self._names.setdefault(part, name or type(module).__name__)
-        self._mark_parameters(module.parameters())
-        self._mark(module.buffers(), Category.BUFFER)
-
-    def _name(self, module: torch.nn.Module) -> str:
-        return self._names.setdefault(module, type(module).__name__)
-
-    def _on_gradient(self, values, hook) -> None:
-        if torch.is_grad_enabled():
-            for value in values:
-                if isinstance(value, torch.Tensor) and value.requires_grad:
-                    self._tensor_hooks.append(value.register_hook(hook))
-
-    # Backward enters a module with the gradient of its output and leaves it with that of its input. Hooks
-    # of a module and of its parent may sit on one tensor, so entering never goes up and leaving never down.
-
-    def _enter_backward(self, name: str, gradient: torch.Tensor) -> None:
-        if not _inside(self._backward_module, name):
-            self._backward_module = name
-
-    def _leave_backward(self, name: str, outer: str, gradient: torch.Tensor) -> None:
-        if _inside(self._backward_module, name):
-            self._backward_module = outer
+        if not self._autograd.is_bw:
+            self._mark_parameters(module.parameters())
+            self._mark(module.buffers(), Category.BUFFER)
 
     def _enter_optimizer(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
         if self._tracked_thread():
@@ -453,7 +397,3 @@ def _starts_a_graph(func, args) -> bool:
     if not torch.is_grad_enabled() or func is torch.ops.aten.detach.default:  # how weights are copied
         return False
     return any(value.requires_grad for value in args if isinstance(value, torch.Tensor))
-
-
-def _inside(name: str, module: str) -> bool:
-    return name == module or name.startswith(f"{module}.")
