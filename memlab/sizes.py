@@ -19,15 +19,44 @@ class Size:
     steps: int
     mlp_batch_size: int
     mlp_width: int
-    linear_layers: int
 
 
 SIZES = {
     size.name: size
     for size in (
-        Size("ci", 4, 64, 2, 64, 8, 12, 256, 64, 1000),
-        Size("cpu", 8, 192, 6, 128, 16, 60, 2048, 128, 1000),
-        Size("gpu", 16, 1024, 16, 1024, 16, 60, 65536, 1024, 1000),
+        Size(
+            name="ci",
+            depth=4,
+            width=64,
+            heads=2,
+            context=64,
+            batch_size=8,
+            steps=60,
+            mlp_batch_size=256,
+            mlp_width=64,
+        ),
+        Size(
+            name="cpu",
+            depth=16,
+            width=64,
+            heads=2,
+            context=128,
+            batch_size=8,
+            steps=60,
+            mlp_batch_size=2048,
+            mlp_width=128,
+        ),
+        Size(
+            name="gpu",
+            depth=16,
+            width=768,
+            heads=12,
+            context=1024,
+            batch_size=8,
+            steps=60,
+            mlp_batch_size=16384,
+            mlp_width=512,
+        ),
     )
 }
 

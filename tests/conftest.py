@@ -4,3 +4,7 @@ import os
 
 # The smallest sizes, for the tests and for the kernels that run the notebooks.
 os.environ.setdefault("MEMLAB_SIZE", "ci")
+
+# One thread: with one for every core, another busy process (a browser, say) makes small steps tens of times
+# slower, because OpenMP's threads spin while they wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")

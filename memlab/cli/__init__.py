@@ -1,4 +1,4 @@
-"""The command line: ``memlab lab``, ``memlab doctor``.
+"""The command line: ``memlab lab``, ``memlab doctor``, ``memlab measure``.
 
 A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int``. This package is the
 only one that prints, and no module in it imports torch before its command runs.
@@ -8,10 +8,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from memlab.cli import doctor, lab
+from memlab.cli import doctor, lab, measure
 from memlab.errors import MemlabError
 
-_COMMANDS = (lab, doctor)
+_COMMANDS = (lab, doctor, measure)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 import nbformat
 from playwright.sync_api import Page
 
-from tests.bench import Figure
 from tests.browser.jupyter import browser_page, find_chromium, jupyterlab, run_all_cells
 
 SETUP = """
@@ -63,7 +62,7 @@ WATCH = """(words) => {
 }"""
 
 
-def figures() -> Iterator[Figure]:
+def figures() -> Iterator[tuple[str, str, str]]:
     """The live plot's cost, and two answers; nothing where there is no browser."""
     if not find_chromium():
         return
@@ -77,10 +76,10 @@ def figures() -> Iterator[Figure]:
             run_all_cells(page)
             page.locator(".jp-OutputArea-output", has_text="SPEED ").wait_for(timeout=900_000)
             speed = page.locator(".jp-OutputArea-output", has_text="SPEED ").inner_text().removeprefix("SPEED ")
-            yield Figure("training speed with the live plot, of that without it", "0.97", speed.strip())
+            yield ("training speed with the live plot, of that without it", "0.97", speed.strip())
             sliders, stops = _answers(page)
-    yield Figure("slider moved while training, until it shows", "100 ms", _milliseconds(sliders))
-    yield Figure("Stop pressed while training, until it shows", "100 ms", _milliseconds(stops))
+    yield ("slider moved while training, until it shows", "100 ms", _milliseconds(sliders))
+    yield ("Stop pressed while training, until it shows", "100 ms", _milliseconds(stops))
 
 
 def _answers(page: Page, repetitions: int = 8) -> tuple[list[float], list[float]]:
