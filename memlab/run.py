@@ -173,9 +173,9 @@ class Run:
         return _loss(value, self._train)
 
     def _keep_xray(self, index: int) -> int:
-        """Keep the X-ray of this step if its peak is the highest so far, or the last; the step's peak."""
+        """Keep the X-ray of this step if its peak is the highest so far, or memory ran out; the step's peak."""
         peak = self._tracker.peak
-        if self._xray is None or self.oom or peak >= self._xray.peak_allocated:
+        if self._xray is None or self.oom or peak > self._xray.peak_allocated:
             self._xray, self.xray_step = self._tracker.xray(), index
         return peak
 

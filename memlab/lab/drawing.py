@@ -196,10 +196,11 @@ def _floor(frame: Frame) -> str:
 
 
 def _svg(height: int, label: str, parts: list[str]) -> str:
+    # Contained, so that a new frame makes the browser lay out and paint this picture, not the notebook.
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="100%" role="img" '
         f'aria-label="{escape(label)}" font-family="system-ui, sans-serif" '
-        f'style="background:#fff;display:block">{"".join(parts)}</svg>'
+        f'style="background:#fff;display:block;contain:strict;aspect-ratio:{WIDTH}/{height}">{"".join(parts)}</svg>'
     )
 
 

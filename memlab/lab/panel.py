@@ -143,7 +143,7 @@ class Lab:
         stop = widgets.Button(description="Stop", layout={"flex": "1 1 0", "height": "36px"})
         run.on_click(lambda button: self._run_pressed())
         stop.on_click(lambda button: self.stop())
-        # Two lines, because the worker rewrites the first at every frame.
+        # Two lines: what the run does, and what the learner's last move means.
         self._status, self._note = widgets.HTML(), widgets.HTML()
         controls = widgets.VBox(
             [
@@ -227,7 +227,8 @@ class Lab:
     def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
         ghosts = self._finished[-GHOSTS:]
         with Run(self._train, settings, steps=self._steps, device=self._device, budget=budget) as run:
-            self._say("Starting.")
+            # Said once: a screen reader reads out every change, and the chart counts the steps.
+            self._say("Training. Stop ends the run after the step that it is in.")
             drawn_at, drawn_step = 0.0, -1
             for _ in run if not stopping.is_set() else ():
                 if stopping.is_set():
@@ -235,7 +236,6 @@ class Lab:
                 if time.monotonic() - drawn_at >= SECONDS_PER_FRAME:
                     drawn_step = self._draw(run, ghosts, budget, drawn_step)
                     drawn_at = time.monotonic()
-                    self._say(f"Training: step {len(run.steps)} of {self._steps}.")
             if not run.steps:
                 self._say("Stopped before the first step. Ready.")
                 return None

@@ -99,7 +99,7 @@ def test_the_run_button_trains_and_stop_ends_after_the_step_that_is_running():
     lab = make(slow, steps=100)
     button(lab, "Run").click()
     slow.step.release()
-    wait_for(lambda: "step 1 of 100" in said(lab._status))
+    wait_for(lambda: "step 1 of 100" in lab._progress.value)
     button(lab, "Stop").click()
     assert said(lab._status) == "Stopping after this step."
     slow.step.release()
