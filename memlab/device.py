@@ -16,7 +16,8 @@ class Cpu:
     @property
     def name(self) -> str:
         """The name that pictures carry."""
-        return f"CPU, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
 
     def start_step(self) -> None:
         """Nothing to reset."""

@@ -31,7 +31,7 @@ SIZES = {
             heads=2,
             context=64,
             batch_size=8,
-            steps=60,
+            steps=150,
             mlp_batch_size=256,
             mlp_width=64,
         ),

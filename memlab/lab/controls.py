@@ -67,7 +67,14 @@ class RangeControl(Control):
             layout={"flex": "1 1 auto", "width": "auto"},
         )
         # Typed values outside the range must be refused in words, which a bounded box would not do.
-        self._box = box(default, continuous_update=False, layout={"width": "4.5em", "flex": "0 0 auto"})
+        # Its name is for screen readers; the eye has the slider's.
+        self._box = box(
+            default,
+            continuous_update=False,
+            description=f"{self.label}, as a number",
+            style={"description_width": "0px"},
+            layout={"width": "5em", "flex": "0 0 auto"},
+        )
         self._slider.observe(self._slid, "value")
         self._box.observe(self._typed, "value")
         self.widget = widgets.HBox([self._slider, self._box])

@@ -77,14 +77,16 @@ def test_a_run_by_keyboard_from_slider_to_stop(page):
     expect(slider).to_have_attribute("aria-valuenow", re.compile("^8"))
     slider.focus()
     page.keyboard.press("End")  # the largest batch, for a run long enough to meddle with
-    expect(panel(page).locator("input[type=number]").first).to_have_value("32")
+    expect(panel(page).get_by_role("spinbutton", name="batch size, as a number")).to_have_value("32")
 
+    finished = loss_points(page)  # of the run before
     focus_run(page)
     page.keyboard.press("Enter")
     status(page, "Training").wait_for()
-    expect(picture(page, "activations")).to_be_visible()
+    wait_until(page, lambda: loss_points(page) < finished)
     points = loss_points(page)
     wait_until(page, lambda: loss_points(page) > points)
+    expect(picture(page, "activations")).to_be_visible()
 
     slider.focus()  # while it trains
     page.keyboard.press("Home")
@@ -112,7 +114,7 @@ def test_stop_before_start_says_so(page):
 
 
 def test_bad_numbers_and_budgets_are_refused_in_a_sentence(page):
-    box = panel(page).locator("input[type=number]").first
+    box = panel(page).get_by_role("spinbutton", name="batch size, as a number")
     box.fill("1000")
     box.press("Enter")
     panel(page).get_by_role("alert").filter(has_text="batch size 1000 is out of range").wait_for()
