@@ -3,6 +3,7 @@
 import threading
 import time
 import traceback
+from collections import deque
 from concurrent import futures
 from html import escape
 from typing import Any
@@ -60,7 +61,7 @@ class Lab:
         self._worker = Worker()
         self._job: Job | None = None
         self._running: dict[str, Any] = {}
-        self._finished: list[Trace] = []
+        self._finished: deque[Trace] = deque(maxlen=GHOSTS)
         Run(train, self._shown(), steps=steps, device=device, budget=budget)  # says at once what is wrong
         self._build(title or getattr(train, "__name__", "train").replace("_", " ").capitalize(), budget)
 
@@ -195,7 +196,7 @@ class Lab:
 
     def _budget(self) -> int | None:
         text = self._budget_box.value.strip()
-        return parse_bytes(int(text) if text.isdigit() else text) if text and text != "none" else None
+        return parse_bytes(text) if text and text != "none" else None
 
     def _run_pressed(self) -> None:
         try:
@@ -225,7 +226,7 @@ class Lab:
         return trace
 
     def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
-        ghosts = self._finished[-GHOSTS:]
+        ghosts = list(self._finished)
         with Run(self._train, settings, steps=self._steps, device=self._device, budget=budget) as run:
             # Said once: a screen reader reads out every change, and the chart counts the steps.
             self._say("Training. Stop ends the run after the step that it is in.")
@@ -241,10 +242,15 @@ class Lab:
                 return None
             trace = run.trace()
             self._draw(run, ghosts, budget, -1)
-        self._sentence.value = _box(_summary(trace, ghosts))
-        ended = "Done" if len(trace.steps) == self._steps else "Out of memory" if trace.oom else "Stopped"
-        self._say(f"{ended} after {len(trace.steps)} of {self._steps} steps. Ready.")
+        self._say(f"{self._ending(trace, stopping.is_set())} after {len(trace.steps)} of {self._steps} steps. Ready.")
         return trace
+
+    def _ending(self, trace: Trace, stopped: bool) -> str:
+        if trace.oom:
+            return "Out of memory"
+        if len(trace.steps) == self._steps:
+            return "Done"
+        return "Stopped" if stopped else "The training loop ended"
 
     def _draw(self, run: Run, ghosts: list[Trace], budget: int | None, drawn_step: int) -> int:
         """Draw what has changed; the memory chart only where there is a newer X-ray."""

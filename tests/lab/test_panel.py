@@ -108,6 +108,25 @@ def test_the_run_button_trains_and_stop_ends_after_the_step_that_is_running():
     wait_for(lambda: said(lab._status) == "Stopped after 2 of 100 steps. Ready.")
 
 
+def test_a_loop_that_ends_by_itself_is_said_to_have_ended():
+    def short(device, *, batch_size=8):
+        yield torch.ones(batch_size).sum()
+
+    lab = make(short)
+    assert len(lab.run().steps) == 1
+    assert said(lab._status) == "The training loop ended after 1 of 5 steps. Ready."
+
+
+def test_running_out_of_memory_in_the_last_step_is_no_success():
+    def growing(device, *, batch_size=8):
+        for size in (8, 4096):
+            yield torch.ones(size).sum()
+
+    lab = make(growing, steps=2, budget="1 KiB")
+    assert lab.run().oom
+    assert said(lab._status) == "Out of memory after 2 of 2 steps. Ready."
+
+
 def test_a_second_run_ends_the_first():
     slow = Slow()
     lab = make(slow, steps=3)
