@@ -175,7 +175,9 @@ class Run:
     def _keep_xray(self, index: int) -> int:
         """Keep the X-ray of this step if its peak is the highest so far, or memory ran out; the step's peak."""
         peak = self._tracker.peak
-        if self._xray is None or self.oom or peak > self._xray.peak_allocated:
+        best = -1 if self._xray is None else self._xray.peak_allocated
+        # Of equal peaks a steady step tells more than the first, which also sets up; later ones tell nothing new.
+        if self.oom or peak > best or (peak == best and index < 3):
             self._xray, self.xray_step = self._tracker.xray(), index
         return peak
 

@@ -108,7 +108,7 @@ class Trace:
         steps: one :class:`Step` for each ``yield``.
         peak_reserved: bytes held from the driver at most, None on the CPU, which has no such allocator.
         xray_step: index of the step that ``start`` and ``events`` describe: of all the X-rayed steps
-            the one with the highest peak, the first of them if several are equal.
+            the one with the highest peak; of equals, the last one of the first three steps.
         start: allocated bytes by category when that step began.
         events: every allocation and free of that step, in order.
         flops: floating-point operations of that step (a multiply-add counts as two), by
