@@ -18,7 +18,7 @@ from memlab.lab.worker import Job, Worker
 from memlab.palette import LIMIT, QUIET_INK
 from memlab.run import Run, Train, check_settings, own_settings
 from memlab.trace import Trace
-from memlab.units import parse_bytes
+from memlab.units import format_bytes, parse_bytes
 
 SECONDS_PER_FRAME = 0.1
 GHOSTS = 3
@@ -189,10 +189,13 @@ class Lab:
 
     def _budget_typed(self, change) -> None:
         try:
-            self._budget()
-            self._note_down("")
+            budget = self._budget()
         except BadValue as refusal:
             self._refuse(refusal)
+        else:
+            self._note_down(
+                f"From the next run on: {f'a budget of {format_bytes(budget)}' if budget else 'no budget'}."
+            )
 
     def _budget(self) -> int | None:
         text = self._budget_box.value.strip()

@@ -160,9 +160,12 @@ def test_a_slider_moved_during_a_run_counts_for_the_next():
 
 def test_the_budget_box_takes_sizes_and_refuses_the_rest():
     lab = make(batch_size=(1, 4096))
-    for text in ("15 GB", "15GiB", "16106127360", "none", ""):
+    for text, size in (("15 GB", "14.0 GiB"), ("15GiB", "15.0 GiB"), ("16106127360", "15.0 GiB")):
         lab._budget_box.value = text
-        assert said(lab._note) == ""
+        assert said(lab._note) == f"From the next run on: a budget of {size}."
+    for text in ("none", ""):
+        lab._budget_box.value = text
+        assert said(lab._note) == "From the next run on: no budget."
     lab._budget_box.value = "lots"
     assert "'lots' is not a number of bytes" in said(lab._note)
     button(lab, "Run").click()
