@@ -4,7 +4,6 @@ import base64
 import html as markup
 import io
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -142,15 +141,13 @@ def html(trace: Trace) -> str:
 def _shade_phases(axes: Axes, trace: Trace) -> None:
     """Forward and optimizer on a light ground, backward on white, as in the panel."""
     total = max(len(trace.events), 1)
-    place = 0
-    for phase, events in groupby(trace.events, key=lambda event: event.phase):
-        width = len(list(events))
+    for phase, first, last in trace.phases:
         if phase in (Phase.FORWARD, Phase.OPTIMIZER):
-            axes.axvspan(place, place + width, color=PHASE_SHADE, linewidth=0, zorder=0)
-        if phase is not Phase.OTHER and width > 0.07 * total:
+            axes.axvspan(first, last, color=PHASE_SHADE, linewidth=0, zorder=0)
+        if phase is not Phase.OTHER and last - first > 0.07 * total:
             axes.annotate(
                 phase,
-                (place + width / 2, 1),
+                ((first + last) / 2, 1),
                 (0, -5),
                 xycoords=("data", "axes fraction"),
                 textcoords="offset points",
@@ -158,7 +155,6 @@ def _shade_phases(axes: Axes, trace: Trace) -> None:
                 va="top",
                 color=QUIET_INK,
             )
-        place += width
 
 
 def _mark_peak(axes: Axes, trace: Trace) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any
 
 from memlab.errors import NotATrace
@@ -143,6 +143,16 @@ class Trace:
             if any(values):
                 series[category] = values
         return series
+
+    @property
+    def phases(self) -> list[tuple[Phase, int, int]]:
+        """Every stretch of events in one phase: the phase, its first event, the first event after it."""
+        spans, first = [], 0
+        for phase, events in groupby(self.events, key=lambda event: event.phase):
+            last = first + sum(1 for _ in events)
+            spans.append((phase, first, last))
+            first = last
+        return spans
 
     @cached_property
     def peak_index(self) -> int:

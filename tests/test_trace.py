@@ -85,6 +85,11 @@ def test_the_peak_is_found_and_put_in_words():
     assert SMALL.sentence == "peak 600 B in backward at blocks.3.mlp: 50% activations"
 
 
+def test_phases_are_stretches_of_events():
+    assert SMALL.phases == [(Phase.FORWARD, 0, 1), (Phase.BACKWARD, 1, 4)]
+    assert make().phases == []
+
+
 def test_as_text_a_trace_is_its_sentence_and_no_clock():
     assert repr(SMALL) == f"<Trace: {SMALL.sentence}, measured on a device>"
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, LIMIT, PHASE_SHADE, QUIET_INK
 from memlab.trace import Category, Phase, Step, Trace
@@ -132,15 +132,13 @@ def _ghost_points(ghost: Trace, frame: Frame) -> list[tuple[float, float]]:
 
 
 def _phases(trace: Trace, frame: Frame) -> str:
-    parts, place = [], 0
-    for phase, events in groupby(trace.events, key=lambda event: event.phase):
-        width = len(list(events))
-        x, pixels = frame.x(place), frame.width * width / (frame.x_top or 1)
+    parts = []
+    for phase, first, last in trace.phases:
+        x, pixels = frame.x(first), frame.x(last) - frame.x(first)
         if phase in (Phase.FORWARD, Phase.OPTIMIZER):
             parts.append(_rect(x, frame.top - 10, pixels, frame.height + 10, PHASE_SHADE))
         if phase is not Phase.OTHER and pixels > 60:
             parts.append(_text(x + pixels / 2, frame.top + 6, phase, anchor="middle"))
-        place += width
     return "".join(parts)
 
 
