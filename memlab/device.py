@@ -44,6 +44,7 @@ class Cuda:
     def __init__(self, device: torch.device):
         self.device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         self.allocator = self
+        self._last = 0
 
     @property
     def name(self) -> str:
@@ -66,7 +67,11 @@ class Cuda:
         """Bytes allocated now and at most since the last call."""
         counters = torch.cuda.memory_stats_as_nested_dict(self.device)["allocated_bytes"]["all"]
         torch.cuda.reset_peak_memory_stats(self.device)
-        return counters["current"], counters["peak"]
+        current, peak = counters["current"], counters["peak"]
+        # A peak no higher than what was allocated at the last call may be that very moment, before later frees.
+        peak = peak if peak > self._last else current
+        self._last = current
+        return current, peak
 
     def set_budget(self, budget: int | None) -> None:
         """Let the allocator hold at most ``budget`` bytes; None gives the whole card back."""

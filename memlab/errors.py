@@ -19,3 +19,15 @@ class NotWritten(MemlabError, OSError):
 
 class NotATrace(MemlabError, ValueError):
     """Text that is not a trace written by :meth:`memlab.trace.Trace.to_json`."""
+
+
+class NoVirtualGpu(MemlabError, RuntimeError):
+    """This PyTorch cannot carry the virtual GPU."""
+
+
+class WrongDevice(MemlabError, RuntimeError):
+    """Tensors on two devices, or a device named outright, in code that is predicted."""
+
+
+class Unpredictable(MemlabError, RuntimeError):
+    """What the virtual GPU cannot follow: an operator, a size or a branch that depends on the data."""

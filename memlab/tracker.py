@@ -48,7 +48,7 @@ class Allocator(Protocol):
 class _Record:
     """What is known of one storage. ``born`` is an index into the step's events, -1 if older than the step."""
 
-    __slots__ = ("born", "category", "external", "freed", "nbytes", "phase", "recomputed", "resident")
+    __slots__ = ("block", "born", "category", "external", "freed", "nbytes", "phase", "recomputed", "resident")
 
     def __init__(self, nbytes: int, born: int, phase: Phase, recomputed: bool = False, external: bool = False):
         self.nbytes = nbytes
@@ -59,6 +59,7 @@ class _Record:
         self.freed: int | None = None
         self.resident: Category | None = None  # known for certain: parameter, buffer, gradient, optimizer state
         self.category: Category | None = None  # the label, given at the end of the step
+        self.block: object = None  # where it stands in a simulated allocator
 
 
 class _Ref(weakref.ref):
@@ -173,7 +174,7 @@ class Tracker(TorchDispatchMode):
                 if isinstance(value, torch.Tensor):
                     self._see(value, True)
         if self._allocator:
-            self._see_workspace()
+            self._see_workspace(func, args, out)
         self._count_flops(func, args, kwargs, out)
         return out
 
@@ -243,7 +244,9 @@ class Tracker(TorchDispatchMode):
         ref = self._refs.get(id(storage))
         if ref is not None:
             if ref.record.nbytes != storage.nbytes():
+                self._give(ref.record)
                 self._resize(ref.record, storage.nbytes())
+                self._take(ref.record)
         elif tensor.device == self.device:
             nbytes = storage.nbytes()
             if born and self.budget is not None and self.live + nbytes > self.budget:
@@ -258,14 +261,17 @@ class Tracker(TorchDispatchMode):
         record = _Record(nbytes, len(self._events), self._phase, self._recomputing, external)
         ref = _Ref(storage, self._freed)
         ref.key, ref.record = id(storage), record
+        self._take(record)
         self._refs[ref.key] = ref
         self._records.append(record)
         self._change(record, nbytes, self._op)
         return ref
 
     def _freed(self, ref: _Ref) -> None:
-        del self._refs[ref.key]
+        if self._refs.pop(ref.key, None) is not ref:
+            return  # its bytes were refused, so it was never counted
         record = ref.record
+        self._give(record)
         if self._recording:
             record.freed = len(self._events)
             self._change(record, -record.nbytes, "")
@@ -275,6 +281,12 @@ class Tracker(TorchDispatchMode):
     def _resize(self, record: _Record, nbytes: int) -> None:
         delta, record.nbytes = nbytes - record.nbytes, nbytes
         self._change(record, delta, self._op)
+
+    def _take(self, record: _Record) -> None:
+        """A storage is about to be counted: a tracker that stands in for a card finds it a place."""
+
+    def _give(self, record: _Record) -> None:
+        """A storage has been freed."""
 
     def _change(self, record: _Record, delta: int, op: object) -> None:
         self.live += delta
@@ -289,7 +301,7 @@ class Tracker(TorchDispatchMode):
         self._recompute_ends.append(len(self._events))
         return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, _op_name(self._op))
 
-    def _see_workspace(self) -> None:
+    def _see_workspace(self, func, args, out) -> None:
         """What the allocator counts and no tensor explains, during the operator and after it."""
         current, peak = self._allocator.read_and_reset_peak()
         for allocated in (peak, current):

@@ -1,0 +1,43 @@
+"""What autograd does in place on real tensors and not on ours, because ours need a dispatch mode.
+
+PyTorch's engine and a few of its formulas ask ``at::isTensorSubclassLike``, which says yes to everything under a
+dispatch mode, and then do out of place what they would do in place. Here it is done in place again, so that no byte
+is counted that a card would not allocate.
+"""
+
+import torch
+from torch._prims_common import is_non_overlapping_and_dense_or_false
+
+aten = torch.ops.aten
+
+# In backward, formulas use these out of place on a fresh tensor of zeros (FunctionsManual.cpp: gather_backward,
+# value_selecting_reduction_backward, index_backward).
+ON_FRESH_ZEROS = {
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.scatter_add.default: aten.scatter_add_.default,
+    aten.index_put.default: aten.index_put_.default,
+}
+
+
+# How often a gradient that only the engine's buffer holds is referred to when a dispatch mode sees it: by the buffer,
+# by the dispatcher (twice) and by its Python object; its storage by the tensor and by Python's view of the storage.
+ALONE = (4, 2)
+
+
+def in_place(func, args: tuple):
+    """The operator that a card would run in backward in the place of this one; None if it is this one."""
+    if func is aten.add.Tensor:
+        return aten.add_.Tensor if _is_accumulation(*args) else None
+    return ON_FRESH_ZEROS.get(func)
+
+
+def _is_accumulation(held: torch.Tensor, arriving: torch.Tensor) -> bool:
+    """Whether the engine adds a gradient to one that nobody else holds.
+
+    The conditions are those of ``can_accumulate_inplace`` in ``torch/csrc/autograd/input_buffer.cpp``.
+    """
+    if not isinstance(arriving, torch.Tensor) or held.shape != arriving.shape:
+        return False
+    counts = (held._use_count(), torch._C._storage_Use_Count(held.untyped_storage()._cdata))
+    return counts == ALONE and is_non_overlapping_and_dense_or_false(held)

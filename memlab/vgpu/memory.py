@@ -1,0 +1,90 @@
+"""The memory of the virtual GPU: every storage takes a block of a simulated caching allocator."""
+
+from typing import NoReturn
+
+import torch
+
+from memlab.allocator import Block, CachingAllocator, OutOfRoom
+from memlab.trace import Phase
+from memlab.tracker import BudgetExceeded, Tracker
+from memlab.units import format_bytes
+from memlab.vgpu.backend import DEVICE
+from memlab.vgpu.cards import Card
+from memlab.vgpu.inplace import in_place
+from memlab.vgpu.mode import engine_device, prim_device
+from memlab.vgpu.scratch import MATMULS, scratch
+
+
+class VirtualMemory:
+    """Blocks for storages and for what kernels need beside them; the counters of the card's allocator."""
+
+    def __init__(self, card: Card, limit: int):
+        self.card = card
+        self.blocks = CachingAllocator(limit=limit)
+        self._workspaces: dict[bool, Block] = {}
+
+    def read_and_reset_peak(self) -> tuple[int, int]:
+        """Bytes allocated now and at most since the last call."""
+        peak = self.blocks.peak_allocated
+        self.blocks.peak_allocated = self.blocks.allocated
+        return self.blocks.allocated, peak
+
+    def out_of_memory(self, asked: int) -> str:
+        """What PyTorch says on the card when this allocation does not fit."""
+        blocks = self.blocks
+        in_use = self.card.context + blocks.reserved
+        return (
+            f"CUDA out of memory. Tried to allocate {format_bytes(asked)}. GPU 0 has a total capacity of "
+            f"{format_bytes(self.card.capacity)} of which {format_bytes(max(0, self.card.capacity - in_use))} is free. "
+            f"Of the allocated memory {format_bytes(blocks.allocated)} is allocated by PyTorch, and "
+            f"{format_bytes(blocks.reserved - blocks.allocated)} is reserved by PyTorch but unallocated."
+        )
+
+    def run_kernel(self, func, args, out, in_backward: bool) -> None:
+        """Allocate what an operator needs beside its results."""
+        if func.overloadpacket in MATMULS and in_backward not in self._workspaces:
+            # One for the thread of the forward pass and one for the backward's; they stay.
+            self._workspaces[in_backward] = self.blocks.allocate(self.card.cublas_workspace)
+        for block in [self.blocks.allocate(size) for size in scratch(self.card, func, args, out)]:
+            self.blocks.release(block)
+
+
+class VirtualTracker(Tracker):
+    """The tracker of a prediction. It must be on in every step: only it sees what is allocated."""
+
+    def __init__(self, memory: VirtualMemory):
+        super().__init__(DEVICE, allocator=memory)
+        self._memory = memory
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is prim_device:  # half of all that is dispatched, so it is answered at once
+            return engine_device(args[0])
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _call(self, func, args, kwargs):
+        self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
+        if self._phase is Phase.BACKWARD and not kwargs and not torch.is_grad_enabled():
+            func = in_place(func, args) or func
+        return super()._call(func, args, kwargs)
+
+    def _see_workspace(self, func, args, out) -> None:
+        try:
+            self._memory.run_kernel(func, args, out, self._phase is Phase.BACKWARD)
+        except OutOfRoom as error:
+            self._refuse(error.asked)
+        super()._see_workspace(func, args, out)
+
+    def _take(self, record) -> None:
+        try:
+            record.block = self._memory.blocks.allocate(record.nbytes)
+        except OutOfRoom as error:
+            self._refuse(error.asked)
+
+    def _give(self, record) -> None:
+        if record.block is not None:
+            self._memory.blocks.release(record.block)
+            record.block = None
+
+    def _refuse(self, asked: int) -> NoReturn:
+        self.failed = self._failure(asked)
+        raise BudgetExceeded(self._memory.out_of_memory(asked))

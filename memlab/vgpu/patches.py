@@ -1,0 +1,92 @@
+"""What the virtual GPU changes in PyTorch's own Python, once in a process.
+
+Each change asks whether the thread is predicting, or a tensor is fake, and is otherwise what was there before. They
+stay: taking them away at the end of one prediction would pull them from under another in the next thread.
+"""
+
+import functools
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import _foreach_supported_types
+
+from memlab.vgpu import autocast
+from memlab.vgpu.backend import DEVICE
+from memlab.vgpu.mode import ENGINE_DEVICE, is_predicting, names_cuda, remember_move
+
+
+def apply() -> None:
+    """Make the changes."""
+    # Optimizers take the path that they take on CUDA by default, foreach, for tensors of these types only.
+    _foreach_supported_types.append(FakeTensor)
+    torch.utils.swap_tensors = _swapping(torch.utils.swap_tensors)
+    torch.clear_autocast_cache = _clearing(torch.clear_autocast_cache)
+    FakeTensor.to = _moving(torch.Tensor.to)
+    for class_ in (torch.autocast, torch.amp.GradScaler):
+        class_.__init__ = _refusing_cuda(class_.__init__)
+
+
+def _swapping(swap_tensors):
+    """``Module.to`` swaps a parameter with its copy on the card; PyTorch's own swap refuses weak references."""
+
+    @functools.wraps(swap_tensors)
+    def swap(t1, t2):
+        if is_predicting() and (isinstance(t1, FakeTensor) or isinstance(t2, FakeTensor)):
+            swap_fake(t1, t2)
+            if not isinstance(t2, FakeTensor):
+                remember_move(t1, t2)
+        else:
+            swap_tensors(t1, t2)
+
+    return swap
+
+
+def swap_fake(t1: torch.Tensor, t2: torch.Tensor) -> None:
+    """Swap what two tensors are; each name keeps meaning the same object."""
+    t1.__class__, t2.__class__ = t2.__class__, t1.__class__
+    t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
+    torch._C._swap_tensor_impl(t1, t2)
+
+
+def _moving(to):
+    """``tensor.to(device)`` of a tensor that is there is the tensor itself; C++ compares with the engine's device."""
+
+    @functools.wraps(to)
+    def moved(self, *args, **kwargs):
+        if self.fake_device == DEVICE:
+            args = [ENGINE_DEVICE if _is_card(value) else value for value in args]
+            if _is_card(kwargs.get("device")):
+                kwargs["device"] = ENGINE_DEVICE
+        return to(self, *args, **kwargs)
+
+    return moved
+
+
+def _is_card(value: object) -> bool:
+    if isinstance(value, str):
+        value = torch.device(value)
+    return isinstance(value, torch.device) and value.type == DEVICE.type
+
+
+def _clearing(clear_autocast_cache):
+    """``torch.autocast`` calls this when its outermost region ends."""
+
+    @functools.wraps(clear_autocast_cache)
+    def clear():
+        autocast.empty_cache()
+        clear_autocast_cache()
+
+    return clear
+
+
+def _refusing_cuda(init):
+    """Without a GPU PyTorch only warns of ``torch.autocast("cuda")`` and goes on in float32."""
+
+    @functools.wraps(init)
+    def checked(self, device=None, *args, **kwargs):
+        given = kwargs.get("device_type", device)
+        if is_predicting() and (given == "cuda" or (given is None and not kwargs)):
+            raise names_cuda("cuda")
+        return init(self, *([] if device is None else [device]), *args, **kwargs)
+
+    return checked
