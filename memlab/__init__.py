@@ -13,6 +13,7 @@ _HOMES = {
     "Trace": "memlab.trace",
     "format_bytes": "memlab.units",
     "measure": "memlab.run",
+    "predict": "memlab.run",
     "size": "memlab.sizes",
     "sweep": "memlab.run",
 }

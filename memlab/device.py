@@ -1,23 +1,73 @@
-"""What a device can tell about itself, and be told: its name, its allocator's counters, a limit."""
+"""What a run asks of the device that it trains on: its name, its allocator's counters, a limit, a tracker."""
 
 import gc
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import torch
 
 from memlab.errors import BadValue
+from memlab.tracker import Tracker
+
+
+class Device(Protocol):
+    """What a run asks of a device. :class:`Cpu`, :class:`Cuda` and :class:`memlab.vgpu.VirtualGpu` answer."""
+
+    source: str  # "measured" or "predicted"
+    device: torch.device  # what train is given
+
+    @property
+    def name(self) -> str:
+        """The name that pictures carry."""
+
+    def tracker(self, budget: int | None) -> Tracker:
+        """The tracker of a run. A budget of so many bytes is for it to keep where the device cannot."""
+
+    def tracks_every_step(self, budget: int | None) -> bool:
+        """Whether a step without the tracker would go unseen."""
+
+    def running(self) -> AbstractContextManager:
+        """The context in which ``train`` runs."""
+
+    def start_step(self) -> None:
+        """Forget the peak of the step before."""
+
+    def peak_allocated(self) -> int | None:
+        """The most bytes allocated since ``start_step``; None where nobody counts."""
+
+    def peak_reserved(self) -> int | None:
+        """The most bytes held from the driver since ``start_step``; None where there is no cache."""
+
+    def set_budget(self, budget: int | None) -> None:
+        """Limit the device's allocator to so many bytes, where it has one; None gives the whole device back."""
+
+    def release(self) -> None:
+        """Free what the run left behind."""
 
 
 class Cpu:
     """The host. It has no allocator that counts, so only an X-ray knows a step's peak."""
 
+    source = "measured"
     device = torch.device("cpu")
-    allocator = None
 
     @property
     def name(self) -> str:
         """The name that pictures carry."""
         threads = torch.get_num_threads()
         return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+
+    def tracker(self, budget: int | None) -> Tracker:
+        """A tracker that refuses what is past the budget."""
+        return Tracker(self.device, budget=budget)
+
+    def tracks_every_step(self, budget: int | None) -> bool:
+        """With a budget: only the tracker can refuse an allocation."""
+        return budget is not None
+
+    def running(self) -> AbstractContextManager:
+        """Nothing special."""
+        return nullcontext()
 
     def start_step(self) -> None:
         """Nothing to reset."""
@@ -41,15 +91,28 @@ class Cpu:
 class Cuda:
     """One CUDA card. Its caching allocator's own peak is the truth."""
 
+    source = "measured"
+
     def __init__(self, device: torch.device):
         self.device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-        self.allocator = self
         self._last = 0
 
     @property
     def name(self) -> str:
         """The name that pictures carry."""
         return torch.cuda.get_device_name(self.device)
+
+    def tracker(self, budget: int | None) -> Tracker:
+        """A tracker that reads the allocator's counters; the allocator itself keeps the budget."""
+        return Tracker(self.device, allocator=self)
+
+    def tracks_every_step(self, budget: int | None) -> bool:
+        """Never: the allocator always counts."""
+        return False
+
+    def running(self) -> AbstractContextManager:
+        """Nothing special."""
+        return nullcontext()
 
     def start_step(self) -> None:
         """Forget the peak of the step before."""

@@ -1,4 +1,4 @@
-"""Drive a ``train`` generator: one training step for each ``yield``, its memory measured."""
+"""Drive a ``train`` generator: one training step for each ``yield``, its memory measured or predicted."""
 
 import inspect
 import time
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from memlab.device import Cpu, Cuda, open_device
+from memlab.device import Device, open_device
 from memlab.errors import BadTrain, BadValue
 from memlab.trace import OutOfMemory, Phase, Step, Trace
 from memlab.tracker import Tracker, Xray, is_out_of_memory
@@ -19,7 +19,7 @@ from memlab.units import parse_bytes
 Train = Callable[..., Generator]
 
 SEED = 0
-RESERVED = {"steps", "device", "budget", "xray", "title"}  # arguments of measure and Lab
+RESERVED = {"steps", "device", "gpu", "budget", "xray", "title"}  # arguments of measure, predict and Lab
 
 
 def measure(
@@ -51,36 +51,64 @@ def measure(
         BadValue: a setting that ``train`` does not have, an unreadable budget, a device that is not there.
         Exception: whatever ``train`` itself raises, as it is.
     """
-    with Run(train, settings, steps=steps, device=device, budget=budget, xray=xray) as run:
-        for _ in run:
-            pass
-    return run.trace()
+    return Run(train, settings, open_device(device), steps=steps, budget=budget, xray=xray).complete()
+
+
+def predict(
+    train: Train, /, *, gpu: str = "T4", steps: int = 3, budget: str | int | None = None, **settings: Any
+) -> Trace:
+    """Predict the memory that training would take on a GPU that need not be there.
+
+    The same ``train`` runs, unmodified, on a virtual GPU that computes nothing and accounts for every byte as the
+    card's own allocator would.
+
+    Args:
+        train: ``train(device, **settings)``, a generator that yields its loss once a step.
+        gpu: the card, ``"T4"`` or another of ``memlab.vgpu.CARDS``.
+        steps: how many steps to run. The first sets up, the second and the third are steady.
+        budget: ``"6 GiB"`` or bytes, where less than the whole card is free.
+        **settings: passed on to ``train``; the rest keep its defaults.
+
+    A loop that branches on numbers from the card is predicted for one branch: there they are all 0, or False. Losses
+    and seconds are None. Out of memory is a result, as for :func:`measure`.
+
+    Raises:
+        BadTrain, BadValue: as :func:`measure`; also for an unknown card.
+        WrongDevice: the loop mixes devices, or names one in the place of the device that it is given.
+        Unpredictable: an operator, a size or a branch that depends on the data.
+        NoVirtualGpu: this PyTorch cannot carry the virtual GPU.
+        Exception: whatever ``train`` itself raises, as it is.
+    """
+    from memlab.vgpu import VirtualGpu  # here, because a process that only measures has no use for it
+
+    return Run(train, settings, VirtualGpu(gpu), steps=steps, budget=budget).complete()
 
 
 def sweep(train: Train, /, **settings: Any) -> list[Trace]:
-    """:meth:`measure` for every combination of the settings that are given as a list.
+    """:func:`measure`, or with ``gpu`` :func:`predict`, for every combination of the settings given as a list.
 
     ``sweep(train, checkpoint_every=[1, 2, 4], batch_size=8)`` gives three traces, in that order. Takes
-    what ``measure`` takes and raises what it raises.
+    what those two take and raises what they raise.
     """
     choices = {name: value if isinstance(value, list) else [value] for name, value in settings.items()}
-    return [measure(train, **dict(zip(choices, values, strict=True))) for values in product(*choices.values())]
+    one = predict if "gpu" in settings else measure
+    return [one(train, **dict(zip(choices, values, strict=True))) for values in product(*choices.values())]
 
 
 class Run:
-    """A measurement in progress: iterate over it for its steps, ask for ``trace()`` at any time after one.
+    """A measurement or a prediction in progress: iterate over it for its steps, ask for ``trace()`` at any time after one.
 
     Leaving the ``with`` block stops the run and frees what it held. The arguments are those of
-    :func:`measure`. The generator is advanced in the thread that iterates.
+    :func:`measure`, but for the device, an object. The generator is advanced in the thread that iterates.
     """
 
     def __init__(
         self,
         train: Train,
         settings: Mapping[str, Any],
+        device: Device,
         *,
         steps: int = 3,
-        device: str | torch.device | None = None,
         budget: str | int | None = None,
         xray: str = "auto",
     ):
@@ -90,23 +118,22 @@ class Run:
         self.xray_step = 0  # of the X-ray that trace() would show
         self._train = train
         self._count = _check_steps(steps)
-        self._meter: Cpu | Cuda = open_device(device)
+        self._device = device
         self._budget = None if budget is None else parse_bytes(budget)
         self._peak_reserved: int | None = None
         self._xray: Xray | None = None
-        # On the CPU only the tracker can refuse an allocation, so a budget needs it in every step.
-        tracked_budget = self._budget if self._meter.allocator is None else None
-        self._every = _check_xray(xray) or tracked_budget is not None
-        self._tracker = Tracker(self._meter.device, budget=tracked_budget, allocator=self._meter.allocator)
+        self._every = _check_xray(xray) or device.tracks_every_step(self._budget)
+        self._tracker = device.tracker(self._budget)
 
     def __enter__(self) -> "Run":
         with ExitStack() as undo:
-            undo.callback(self._meter.release)
-            undo.enter_context(torch.random.fork_rng([] if self._meter.allocator is None else [self._meter.device]))
+            undo.callback(self._device.release)
+            undo.enter_context(torch.random.fork_rng([self._device.device] if self._device.device.type == "cuda" else []))
             torch.manual_seed(SEED)
-            self._meter.set_budget(self._budget)
-            undo.callback(self._meter.set_budget, None)
-            self._generator = _start(self._train, self._meter.device, self.settings)
+            self._device.set_budget(self._budget)
+            undo.callback(self._device.set_budget, None)
+            with self._device.running():
+                self._generator = _start(self._train, self._device.device, self.settings)
             undo.callback(self._generator.close)
             self._undo = undo.pop_all()
         return self
@@ -121,16 +148,18 @@ class Run:
         if not self.steps:
             raise BadTrain(f"{_name(self._train)} yielded nothing: yield the loss once in every training step.")
 
-    @property
-    def device_name(self) -> str:
-        """The name of the device that trains."""
-        return self._meter.name
+    def complete(self) -> Trace:
+        """Run all the steps and return the trace."""
+        with self:
+            for _ in self:
+                pass
+        return self.trace()
 
     def trace(self) -> Trace:
         """What is known so far. At least one step must have run."""
         return Trace(
-            source="measured",
-            device=self.device_name,
+            source=self._device.source,
+            device=self._device.name,
             torch_version=torch.__version__,
             settings={name: _plain(value) for name, value in self.settings.items()},
             steps=tuple(self.steps),
@@ -142,11 +171,15 @@ class Run:
             oom=self.oom,
         )
 
+    @property
+    def _predicted(self) -> bool:
+        return self._device.source == "predicted"
+
     def _advance(self) -> bool:
         """Run one step. False when ``train`` has ended."""
         index = len(self.steps)
         xrayed = self._every or index < 3 or index % 10 == 0
-        self._meter.start_step()
+        self._device.start_step()
         self._tracker.failed = None
         begun = time.perf_counter()
         try:
@@ -160,17 +193,17 @@ class Run:
             self.oom = self._tracker.failed or OutOfMemory(None, 0, self._budget, Phase.OTHER, "", "")
             # The frames of the failed step still hold its tensors.
             traceback.clear_frames(error.__traceback__)
-        seconds = time.perf_counter() - begun
-        peak = self._keep_xray(index) if xrayed else self._meter.peak_allocated()
+        seconds = None if self._predicted else time.perf_counter() - begun
+        peak = self._keep_xray(index) if xrayed else self._device.peak_allocated()
         self.steps.append(Step(loss, seconds, peak, xrayed))
-        if (reserved := self._meter.peak_reserved()) is not None:
+        if (reserved := self._device.peak_reserved()) is not None:
             self._peak_reserved = max(reserved, self._peak_reserved or 0)
         return True
 
     def _next(self, xrayed: bool) -> float | None:
-        with self._tracker if xrayed else nullcontext():
+        with self._device.running(), self._tracker if xrayed else nullcontext():
             value = next(self._generator)
-        return _loss(value, self._train)
+        return _loss(value, self._train, self._predicted)
 
     def _keep_xray(self, index: int) -> int:
         """Keep the X-ray of this step if its peak is the highest so far, or memory ran out; the step's peak."""
@@ -228,12 +261,12 @@ def _start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> G
     return generator
 
 
-def _loss(value: Any, train: Train) -> float | None:
+def _loss(value: Any, train: Train, predicted: bool) -> float | None:
     if value is None:
         return None
     if isinstance(value, torch.Tensor):
         if value.numel() == 1 and not value.is_complex():
-            return float(value.detach())
+            return None if predicted else float(value.detach())
         found = f"a tensor of shape {tuple(value.shape)}"
     elif isinstance(value, int | float):
         return float(value)

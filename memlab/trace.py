@@ -66,11 +66,11 @@ class Step:
     """One training step, the time between two ``yield``.
 
     ``peak_allocated`` is None where nothing could read it: a step on the CPU that was not X-rayed.
-    ``seconds`` of an X-rayed step include the cost of the X-ray.
+    ``seconds`` of an X-rayed step include the cost of the X-ray. A predicted step has no loss and no seconds.
     """
 
     loss: float | None
-    seconds: float
+    seconds: float | None
     peak_allocated: int | None
     xrayed: bool
 

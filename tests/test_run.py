@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from memlab.errors import BadTrain, BadValue
+from memlab.device import open_device
 from memlab.run import Run, measure, sweep
 
 
@@ -91,7 +92,7 @@ def test_stopping_early_closes_train_and_keeps_what_is_known():
         finally:
             closed.append(True)
 
-    with Run(careful, {}, steps=100) as run:
+    with Run(careful, {}, open_device(None), steps=100) as run:
         for _ in run:
             if len(run.steps) == 2:
                 break

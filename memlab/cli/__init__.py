@@ -1,4 +1,4 @@
-"""The command line: ``memlab lab``, ``memlab doctor``, ``memlab measure``.
+"""The command line: ``memlab lab``, ``memlab doctor``, ``memlab measure``, ``memlab predict``.
 
 A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int``. This package is the
 only one that prints, and no module in it imports torch before its command runs.
@@ -8,10 +8,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from memlab.cli import doctor, lab, measure
+from memlab.cli import doctor, lab, measure, predict
 from memlab.errors import MemlabError
 
-_COMMANDS = (lab, doctor, measure)
+_COMMANDS = (lab, doctor, measure, predict)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

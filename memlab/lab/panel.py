@@ -62,7 +62,7 @@ class Lab:
         self._job: Job | None = None
         self._running: dict[str, Any] = {}
         self._finished: deque[Trace] = deque(maxlen=GHOSTS)
-        Run(train, self._shown(), steps=steps, device=device, budget=budget)  # says at once what is wrong
+        Run(train, self._shown(), open_device(device), steps=steps, budget=budget)  # says at once what is wrong
         self._build(title or getattr(train, "__name__", "train").replace("_", " ").capitalize(), budget)
 
     @property
@@ -230,7 +230,7 @@ class Lab:
 
     def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
         ghosts = list(self._finished)
-        with Run(self._train, settings, steps=self._steps, device=self._device, budget=budget) as run:
+        with Run(self._train, settings, open_device(self._device), steps=self._steps, budget=budget) as run:
             # Said once: a screen reader reads out every change, and the chart counts the steps.
             self._say("Training. Stop ends the run after the step that it is in.")
             drawn_at, drawn_step = 0.0, -1

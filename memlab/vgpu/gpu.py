@@ -1,19 +1,28 @@
 """One virtual card, as a run sees its device."""
 
-import gc
-from contextlib import AbstractContextManager
-
-import torch
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from memlab.vgpu import backend
 from memlab.vgpu.cards import find_card
 from memlab.vgpu.memory import VirtualMemory, VirtualTracker
-from memlab.vgpu.mode import VirtualMode
+from memlab.vgpu.mode import VirtualMode, names_cuda
 from memlab.vgpu.patches import swap_fake
+
+# How a PyTorch without CUDA, or without a driver, answers code that names it.
+_NO_CUDA = ("Torch not compiled with CUDA", "not linked with support for cuda", "Found no NVIDIA driver")
 
 
 class VirtualGpu:
-    """A card that is not there. See :class:`memlab.device.Cpu` for what a device can be asked."""
+    """A card that is not there. See :class:`memlab.device.Device` for what it answers.
+
+    Args:
+        name: of the card, as in ``"T4"``.
+
+    Raises:
+        BadValue: for an unknown card.
+        NoVirtualGpu: where this PyTorch cannot carry it.
+    """
 
     source = "predicted"
     device = backend.DEVICE
@@ -22,35 +31,48 @@ class VirtualGpu:
         self.card = find_card(name)
         backend.register()
         self._mode = VirtualMode(self.card)
-        self.allocator = VirtualMemory(self.card, self.card.room)
+        self._memory = VirtualMemory(self.card, self.card.room)
 
     @property
     def name(self) -> str:
         """The name that pictures carry."""
         return self.card.name
 
-    def tracker(self) -> VirtualTracker:
-        """The tracker of a run on this card."""
-        return VirtualTracker(self.allocator)
+    def tracker(self, budget: int | None) -> VirtualTracker:
+        """The tracker of a run on this card; the card's allocator keeps the budget."""
+        return VirtualTracker(self._memory)
 
-    def running(self) -> AbstractContextManager:
-        """The context in which ``train`` runs."""
-        return self._mode
+    def tracks_every_step(self, budget: int | None) -> bool:
+        """Always: only the tracker sees what is allocated."""
+        return True
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The context in which ``train`` runs: tensors on the card can be made and used."""
+        try:
+            with self._mode:
+                yield
+        except (AssertionError, RuntimeError) as error:
+            if any(words in str(error) for words in _NO_CUDA):
+                raise names_cuda("cuda", error) from error
+            raise
 
     def start_step(self) -> None:
         """Nothing to reset: the tracker sees every step."""
 
+    def peak_allocated(self) -> None:
+        """None: the tracker knows."""
+
     def peak_reserved(self) -> int:
         """The most bytes held from the driver so far."""
-        return self.allocator.blocks.peak_reserved
+        return self._memory.blocks.peak_reserved
 
     def set_budget(self, budget: int | None) -> None:
         """Let the allocator hold at most ``budget`` bytes; None gives the whole card back."""
-        self.allocator.blocks.limit = self.card.room if budget is None else min(budget, self.card.room)
+        self._memory.blocks.limit = self.card.room if budget is None else min(budget, self.card.room)
 
     def release(self) -> None:
         """Give real models back the weights that they had before they moved to the card."""
         for tensor, original in reversed(self._mode.moved):
             swap_fake(tensor, original)
         self._mode.moved.clear()
-        gc.collect()

@@ -13,8 +13,8 @@
 4. Errors say what to do.
 """
 
-import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from memlab.errors import Unpredictable, WrongDevice
 from memlab.vgpu.backend import DEVICE
 from memlab.vgpu.cards import Card
+from memlab.vgpu.results import remembered
 
 ENGINE_DEVICE = torch.device("lazy", 0)
 SMALL = 1000  # numbers: up to here a floating-point tensor on the host is real
@@ -74,6 +75,10 @@ class VirtualMode(FakeTensorMode):
         super().__exit__(*exception)
         _thread.mode = self._outer.pop()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # see Tracker
+
     def dispatch(self, func, types, args=(), kwargs=None):
         """One operator. ``types`` is empty when no fake tensor is among its arguments."""
         if func is prim_device:
@@ -84,7 +89,8 @@ class VirtualMode(FakeTensorMode):
         try:
             if not types and (kwargs.get("device") or _CPU).type == "cpu":
                 return self._on_the_host(func, types, args, kwargs)
-            out = super().dispatch(func, types, args, kwargs)
+            dispatch = super().dispatch
+            out = remembered(self, func, args, kwargs, lambda: dispatch(func, types, args, kwargs))
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Unpredictable(
                 f"{func} at {where()} has a result that depends on the data, which a prediction does not have: "
@@ -93,10 +99,10 @@ class VirtualMode(FakeTensorMode):
         except (UnsupportedOperatorException, UnsupportedFakeTensorException, NotImplementedError) as error:
             raise Unpredictable(
                 f"{func} at {where()} cannot be predicted, it has no fake kernel: give it one "
-                f"(torch.library.register_fake), or measure instead. ({error})"
+                "(torch.library.register_fake), or measure instead."
             ) from error
         except RuntimeError as error:
-            if "Device Propagation" in str(error) or "two different devices" in str(error):
+            if any(words in str(error) for words in _TWO_DEVICES):
                 raise _two_devices(func, args, kwargs) from error
             raise
         if types and func in _COPIES:
@@ -114,6 +120,7 @@ class VirtualMode(FakeTensorMode):
 
 
 _CPU = torch.device("cpu")
+_TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
 _COPIES = {aten._to_copy.default, aten.copy_.default}
 _factories: dict[Any, bool] = {}
 
@@ -155,7 +162,7 @@ def _brought_home(func, args, out: torch.Tensor) -> torch.Tensor:
         if type(args[0]) is not FakeTensor:
             args[0].zero_()
             return args[0]
-    elif out.fake_device.type == "cpu" and not (out.is_floating_point() and out.numel() > SMALL):
+    elif isinstance(out, FakeTensor) and out.fake_device.type == "cpu" and not (out.is_floating_point() and out.numel() > SMALL):
         with unset_fake_temporarily():
             return torch.zeros(out.shape, dtype=out.dtype)
     return out
@@ -177,22 +184,21 @@ def _shape(tensor: torch.Tensor | None) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
-def names_cuda(name: str) -> WrongDevice:
-    """The error for code that names a device outright."""
+def names_cuda(name: str, error: BaseException | None = None) -> WrongDevice:
+    """The error for code that names a device outright, now or where ``error`` came from."""
     return WrongDevice(
-        f"train names the device {name!r} at {where()}: use the device that train is given, "
+        f"train names the device {name!r} at {where(error)}: use the device that train is given, "
         "as in .to(device) and torch.autocast(device.type)."
     )
 
 
-def where() -> str:
-    """The line of the user's code that is running: the innermost one outside PyTorch and memlab."""
-    frame = sys._getframe()
-    while frame is not None:
+def where(error: BaseException | None = None) -> str:
+    """The line of the user's code that is running, or from which an error came: the innermost outside the libraries."""
+    walk = reversed([*traceback.walk_tb(error.__traceback__)]) if error else traceback.walk_stack(None)
+    for frame, line in walk:
         path = Path(frame.f_code.co_filename)
         if not any(path.is_relative_to(folder) for folder in _LIBRARIES):
-            return f"{path.name}:{frame.f_lineno}"
-        frame = frame.f_back
+            return f"{path.name}:{line}"
     return "an unknown line"
 
 

@@ -10,9 +10,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import _foreach_supported_types
 
+from memlab.errors import Unpredictable
 from memlab.vgpu import autocast
 from memlab.vgpu.backend import DEVICE
-from memlab.vgpu.mode import ENGINE_DEVICE, is_predicting, names_cuda, remember_move
+from memlab.vgpu.mode import ENGINE_DEVICE, is_predicting, names_cuda, remember_move, where
 
 
 def apply() -> None:
@@ -24,6 +25,7 @@ def apply() -> None:
     FakeTensor.to = _moving(torch.Tensor.to)
     for class_ in (torch.autocast, torch.amp.GradScaler):
         class_.__init__ = _refusing_cuda(class_.__init__)
+    torch.compile = _refusing_to_compile(torch.compile)
 
 
 def _swapping(swap_tensors):
@@ -88,5 +90,20 @@ def _refusing_cuda(init):
         if is_predicting() and (given == "cuda" or (given is None and not kwargs)):
             raise names_cuda("cuda")
         return init(self, *([] if device is None else [device]), *args, **kwargs)
+
+    return checked
+
+
+def _refusing_to_compile(compile_):
+    """Under a dispatch mode compiled code runs as if it were not, and what fusion saves would not be seen."""
+
+    @functools.wraps(compile_)
+    def checked(*args, **kwargs):
+        if is_predicting():
+            raise Unpredictable(
+                f"torch.compile at {where()} cannot be predicted: predict the loop without it, which gives an upper "
+                "bound, or measure instead."
+            )
+        return compile_(*args, **kwargs)
 
     return checked

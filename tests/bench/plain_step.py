@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
+from memlab.device import Cpu
 from memlab.run import Run
 from memlab.sizes import SIZES
 from tests.bench import SMALL, ratio, train
@@ -29,7 +30,7 @@ def plain_steps(settings: Mapping[str, int], repetitions: int) -> tuple[list[flo
     def plain():
         return float(next(generator).detach())
 
-    with Run(train, settings, steps=repetitions, device="cpu") as run:
+    with Run(train, settings, Cpu(), steps=repetitions) as run:
         steps = iter(run)
         for repetition in range(repetitions):
             times = {}

@@ -6,7 +6,7 @@ from textwrap import dedent
 import pytest
 
 from memlab import cli
-from memlab.cli.measure import load_function, read_settings
+from memlab.cli.functions import load_function, read_settings
 from memlab.errors import BadValue
 from memlab.run import measure
 from memlab.trace import Trace
@@ -76,7 +76,7 @@ def test_the_table_is_that_of_the_trace(loop, capsys):
     assert cli.main(["measure", f"{loop}:train", "batch_size=64", "--device", "cpu"]) == 0
     text = capsys.readouterr().out
     trace = measure(load_function(f"{loop}:train"), batch_size=64, device="cpu", steps=5)
-    assert f"train(batch_size=64, precision='fp32') on {trace.device}\n" in text
+    assert f"train(batch_size=64, precision='fp32') measured on {trace.device}\n" in text
     rows = dict(line.split(maxsplit=1) for line in text.splitlines() if line.count(" ") > 3)
     for category, count in trace.by_category.items():
         assert f"{category:<22}{format_bytes(count):>9}{count / trace.peak_allocated:>7.0%}\n" in text

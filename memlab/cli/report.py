@@ -1,0 +1,55 @@
+"""A trace as lines of text."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memlab.files import write_atomically
+from memlab.units import format_bytes
+
+if TYPE_CHECKING:
+    from memlab.trace import Trace
+
+
+def show(target: str, trace: "Trace", file: Path | None) -> None:
+    """Print what a run took, and write its trace to the file, if there is one."""
+    print("\n".join(report(target, trace)))
+    if file is not None:
+        write_atomically(file, trace.to_json())
+        print(f"The trace is in {file}")
+
+
+def report(target: str, trace: "Trace") -> Iterator[str]:
+    """The lines that say what a run took."""
+    given = ", ".join(f"{key}={value!r}" for key, value in trace.settings.items())
+    yield f"{target.rpartition(':')[2]}({given}) {trace.source} on {trace.device}"
+    yield ""
+    for category, count in trace.by_category.items():
+        yield _row(category, count, trace.peak_allocated)
+    yield _row("peak", trace.peak_allocated, trace.peak_allocated or 1)
+    if trace.peak_reserved is not None:
+        yield f"{'reserved':<22}{format_bytes(trace.peak_reserved):>9}"
+    yield ""
+    yield f"{'steps':<22}{len(trace.steps)}"
+    if trace.source == "measured":
+        yield f"{'seconds a step':<22}{_seconds(trace)}"
+        yield f"{'loss':<22}{_losses(trace)}"
+    yield f"{'flops of a step':<22}{trace.flops:,}"
+    yield ""
+    yield f"{trace.sentence[0].upper()}{trace.sentence[1:]}."
+    if trace.peak_reserved is None:
+        yield "A CPU has no allocator that counts, so these are bytes of live tensor storages."
+
+
+def _row(name: str, count: int, whole: int) -> str:
+    return f"{name:<22}{format_bytes(count):>9}{count / whole:>7.0%}"
+
+
+def _seconds(trace: "Trace") -> str:
+    seconds = trace.seconds_per_step
+    return "unknown, every step was X-rayed" if seconds is None else f"{seconds:.3g} (median of the plain steps)"
+
+
+def _losses(trace: "Trace") -> str:
+    losses = [loss for loss in trace.losses if loss is not None]
+    return f"{losses[0]:.4g} to {losses[-1]:.4g}" if losses else "none"
