@@ -174,11 +174,12 @@ def test_free_is_seen_where_nothing_in_python_does_it():
 
 def test_another_thread_is_not_tracked():
     model, stop, running = MLP(2, 64), threading.Event(), threading.Event()
+    inputs = torch.randn(512, 64)  # once: threads share the random generator
 
     def train_elsewhere():
         optimizer = torch.optim.SGD(model.parameters())
         while not stop.is_set():
-            model(torch.randn(512, 64)).sum().backward()
+            model(inputs).sum().backward()
             optimizer.step()
             running.set()
 
