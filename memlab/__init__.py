@@ -8,6 +8,7 @@ from importlib import import_module
 _HOMES = {
     "Challenge": "memlab.lab",
     "Claim": "memlab.lab",
+    "Guess": "memlab.lab",
     "Lab": "memlab.lab",
     "MemlabError": "memlab.errors",
     "Trace": "memlab.trace",

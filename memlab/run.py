@@ -5,6 +5,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -190,7 +191,8 @@ class Run:
             if not is_out_of_memory(error):
                 raise
             loss = None
-            self.oom = self._tracker.failed or OutOfMemory(None, 0, self._budget, Phase.OTHER, "", "")
+            failed = self._tracker.failed or OutOfMemory(None, 0, self._budget, Phase.OTHER, "", "")
+            self.oom = replace(failed, message=str(error))
             # The frames of the failed step still hold its tensors.
             traceback.clear_frames(error.__traceback__)
         seconds = None if self._predicted else time.perf_counter() - begun

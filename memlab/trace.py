@@ -77,7 +77,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """The allocation that did not fit: the bytes asked for (None if unknown), in use, allowed (None: all there is)."""
+    """The allocation that did not fit.
+
+    Attributes:
+        asked: bytes, None if unknown.
+        in_use: bytes allocated at that moment.
+        limit: bytes that were allowed, None: all that the device has.
+        phase, module, op: where it happened.
+        message: what PyTorch said, or on a predicted card would say.
+    """
 
     asked: int | None
     in_use: int
@@ -85,6 +93,7 @@ class OutOfMemory:
     phase: Phase
     module: str
     op: str
+    message: str = ""
 
     @property
     def sentence(self) -> str:

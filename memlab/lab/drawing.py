@@ -45,21 +45,39 @@ class Frame:
         return self.top + self.height
 
 
-def memory_chart(trace: Trace, ghosts: Sequence[Trace], budget: int | None) -> str:
-    """One step's memory by category, the peak and the budget named, earlier runs as broken lines."""
-    top = max(trace.peak_allocated, budget or 0, *(ghost.peak_allocated for ghost in ghosts), 1)
+def memory_chart(
+    trace: Trace, ghosts: Sequence[Trace], *, budget: int | None = None, capacity: int | None = None
+) -> str:
+    """One step's memory by category, the peak and the limit named, earlier runs as broken lines.
+
+    Args:
+        budget: bytes, drawn as a line.
+        capacity: bytes that the card has, a line where the peak comes near it and else a word in the corner.
+    """
+    near = capacity is not None and trace.peak_allocated > capacity / 4
+    top = max(trace.peak_allocated, budget or 0, capacity if near else 0, *(ghost.peak_allocated for ghost in ghosts), 1)
     frame = Frame(70, 34, WIDTH - 80, 236, len(trace.allocated) - 1, top * 1.2)
-    parts = [_text(0, 18, "Memory in one step", INK, weight=600, size=16), _phases(trace, frame), _byte_axis(frame)]
+    title = f"Memory in one step, {trace.source} on {trace.device}" if capacity else "Memory in one step"
+    parts = [_text(0, 18, title, INK, weight=600, size=16), _phases(trace, frame), _byte_axis(frame)]
     parts += _areas(trace, frame)
     for ghost, dashes in zip(reversed(ghosts), GHOST_DASHES, strict=False):
         parts.append(_line(_ghost_points(ghost, frame), GREY, 1.5, dashes))
     if budget is not None:
-        y = frame.y(budget)
-        parts.append(f'<line x1="{frame.left}" x2="{WIDTH - 10}" y1="{y}" y2="{y}" stroke="{LIMIT}" stroke-width="2"/>')
-        parts.append(_text(frame.left + 4, y - 5, f"budget {format_bytes(budget)}", color=LIMIT))
+        parts.append(_limit(frame, budget, f"budget {format_bytes(budget)}"))
+    if near:
+        parts.append(_limit(frame, capacity, f"{trace.device}: {format_bytes(capacity)}"))
+    elif capacity is not None:
+        times = f"{trace.device} has {format_bytes(capacity)}, {capacity / max(trace.peak_allocated, 1):.0f} times this peak"
+        parts.append(_text(WIDTH - 10, 18, times, anchor="end"))
     parts.append(_failure_mark(trace, frame) if trace.oom else _peak_mark(trace, frame))
     parts += _legend(list(trace.timeline), bool(ghosts))
     return _svg(330, trace.sentence, parts)
+
+
+def _limit(frame: Frame, count: int, name: str) -> str:
+    y = frame.y(count)
+    line = f'<line x1="{frame.left}" x2="{WIDTH - 10}" y1="{y}" y2="{y}" stroke="{LIMIT}" stroke-width="2"/>'
+    return line + _text(frame.left + 4, y - 5, name, color=LIMIT)
 
 
 def steps_chart(steps: Sequence[Step], ghosts: Sequence[Sequence[Step]], count: int) -> str:

@@ -19,22 +19,27 @@ from memlab.palette import LIMIT, QUIET_INK
 from memlab.run import Run, Train, check_settings, own_settings
 from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
+from memlab.vgpu import CARDS, VirtualGpu, find_card
 
 SECONDS_PER_FRAME = 0.1
 GHOSTS = 3
+PREDICTED_STEPS = 2  # the first sets the optimizer's state up, the second is like all that follow
 
 
 class Lab:
-    """Sliders on a ``train`` function, and its memory drawn while it trains.
+    """Sliders on a ``train`` function, its memory predicted as they move and drawn while it trains.
 
-    Show it by naming it at the end of a cell. Run trains for real, Stop ends the run after the step
-    it is in; a slider may be moved at any time and counts from the next run on.
+    Show it by naming it at the end of a cell. A moved slider shows at once what a step would take on the card chosen
+    in the menu, which need not be there. Run trains for real, Stop ends the run after the step it is in; a slider
+    moved meanwhile counts from the next run on.
 
     Args:
         train: ``train(device, **settings)``, a generator that yields its loss once a step.
         steps: how many steps a run takes.
         device: ``"cpu"`` or ``"cuda"``; by default CUDA where there is one.
-        budget: the budget to begin with, ``"15 GiB"`` or bytes.
+        budget: the budget to begin with, ``"15 GiB"`` or bytes. It limits what is measured; the card limits
+            what is predicted.
+        gpu: the card to begin with, one of ``memlab.vgpu.CARDS``.
         title: written above the panel; by default the name of ``train``.
         **controls: a setting of ``train`` each. ``(1, 64)`` makes a slider, a list a menu, ``bool`` a
             box to tick; each begins at ``train``'s own default.
@@ -51,6 +56,7 @@ class Lab:
         steps: int = 40,
         device: str | None = None,
         budget: str | int | None = None,
+        gpu: str = "T4",
         title: str | None = None,
         **controls: Any,
     ):
@@ -62,8 +68,10 @@ class Lab:
         self._job: Job | None = None
         self._running: dict[str, Any] = {}
         self._finished: deque[Trace] = deque(maxlen=GHOSTS)
+        self._predicted: Trace | None = None
         Run(train, self._shown(), open_device(device), steps=steps, budget=budget)  # says at once what is wrong
-        self._build(title or getattr(train, "__name__", "train").replace("_", " ").capitalize(), budget)
+        title = title or getattr(train, "__name__", "train").replace("_", " ").capitalize()
+        self._build(title, budget, find_card(gpu).name)
 
     @property
     def trace(self) -> Trace | None:
@@ -112,6 +120,7 @@ class Lab:
         from IPython.display import display
 
         display(self._panel)
+        self._predict_soon()
 
     # Building
 
@@ -130,7 +139,15 @@ class Lab:
             controls[name].on_refusal = self._refuse
         return controls
 
-    def _build(self, title: str, budget: str | int | None) -> None:
+    def _build(self, title: str, budget: str | int | None, gpu: str) -> None:
+        self._card_menu = widgets.Dropdown(
+            options=list(CARDS),
+            value=gpu,
+            description="predict for",
+            style={"description_width": LABEL_WIDTH},
+            layout={"width": "auto"},
+        )
+        self._card_menu.observe(lambda change: self._moved(), "value")
         self._budget_box = widgets.Text(
             "" if budget is None else str(budget),
             placeholder="none, or 15 GiB",
@@ -149,6 +166,7 @@ class Lab:
         controls = widgets.VBox(
             [
                 *(control.widget for control in self._controls.values()),
+                self._card_menu,
                 self._budget_box,
                 widgets.HBox([run, stop], layout={"margin": "10px 0 6px 0"}),
                 self._status,
@@ -168,7 +186,7 @@ class Lab:
         device = open_device(self._device).name
         self._panel = _Panel([widgets.HTML(_header(title, device)), body], layout={"padding": "8px"})
         self._say(f"Ready: Run trains {self._steps} steps.")
-        self._sentence.value = _box("Press Run to see the memory of a training step here.")
+        self._sentence.value = _box("Move a slider to see what a training step would take, press Run to train.")
 
     # What the learner does. These run in the kernel's own thread, so they only set values or queue a run.
 
@@ -183,6 +201,13 @@ class Lab:
             self._note_down(f"For the next run: {', '.join(changed)}." if changed else "")
         else:
             self._note_down("")
+            self._predict_soon()
+
+    def _predict_soon(self) -> None:
+        """Queue a prediction of what is shown; a newer one takes the place of one that waits."""
+        if self._job is None or self._job.done():
+            settings, gpu = self._shown(), self._card_menu.value
+            self._worker.submit(lambda stopping: self._predict_in_worker(settings, gpu, stopping))
 
     def _refuse(self, refusal: BadValue) -> None:
         self._note_down(str(refusal), alert=True)
@@ -217,6 +242,22 @@ class Lab:
         return self._job
 
     # What the worker does
+
+    def _predict_in_worker(self, settings: dict[str, Any], gpu: str, stopping: threading.Event) -> None:
+        try:
+            with Run(self._train, settings, VirtualGpu(gpu), steps=PREDICTED_STEPS) as run:
+                for _ in run if not stopping.is_set() else ():
+                    if stopping.is_set():
+                        return
+                if not run.steps:
+                    return
+                trace = run.trace()
+        except Exception as error:  # the loop may still be measured
+            self._note_down(f"No prediction: {_failure_sentence(error, self._train)}")
+            return
+        before, self._predicted = self._predicted, trace
+        self._memory.value = memory_chart(trace, (), capacity=find_card(gpu).capacity)
+        self._sentence.value = _box(_prediction_summary(trace, before))
 
     def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
         try:
@@ -259,10 +300,15 @@ class Lab:
         """Draw what has changed; the memory chart only where there is a newer X-ray."""
         if run.xray_step != drawn_step:
             trace = run.trace()
-            self._memory.value = memory_chart(trace, ghosts, budget)
-            self._sentence.value = _box(_summary(trace, ghosts))
+            self._memory.value = memory_chart(trace, ghosts, budget=budget)
+            self._sentence.value = _box(_summary(trace, ghosts, self._prediction_of(trace)))
         self._progress.value = steps_chart(run.steps, [ghost.steps for ghost in ghosts], self._steps)
         return run.xray_step
+
+    def _prediction_of(self, trace: Trace) -> Trace | None:
+        """The prediction on show, if it is one of the same settings."""
+        predicted = self._predicted
+        return predicted if predicted is not None and predicted.settings == trace.settings else None
 
     def _say(self, text: str, alert: bool = False) -> None:
         self._status.value = _line(text, "alert" if alert else "status")
@@ -278,22 +324,46 @@ class _Panel(widgets.VBox):
         return "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."
 
 
-def _summary(trace: Trace, earlier: list[Trace]) -> str:
+def _summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     """What the pictures show, in a sentence or two, compared with the run before."""
     words = [_capital(trace.sentence)]
-    if trace.oom is None and earlier and earlier[-1].oom is None and earlier[-1].peak_allocated:
-        words.append(_comparison(trace, earlier[-1]))
+    if earlier:
+        words.append(_comparison(trace, earlier[-1], "the run before"))
     if trace.peak_reserved is None:
         words.append("On the CPU this counts the bytes of live tensor storages.")
-    return " ".join(f"{word.rstrip('.')}." for word in words if word)
+    if predicted is not None and predicted.oom is None:
+        words.append(f"Predicted for {_a(predicted.device)}: {format_bytes(predicted.peak_allocated)}")
+    return _sentences(words)
 
 
-def _comparison(trace: Trace, before: Trace) -> str:
+def _prediction_summary(trace: Trace, before: Trace | None) -> str:
+    """What would happen on the card, compared with the prediction before."""
+    if trace.oom:
+        return _sentences([f"Predicted for {_a(trace.device)}: {trace.sentence}", trace.oom.message])
+    words = [f"Predicted for {_a(trace.device)}: {trace.sentence}"]
+    words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
+    if before is not None and before.device == trace.device and before.settings != trace.settings:
+        words.append(_comparison(trace, before, "the settings before"))
+    return _sentences(words)
+
+
+def _sentences(parts: list[str]) -> str:
+    return " ".join(f"{part.rstrip('.')}." for part in parts if part)
+
+
+def _a(name: str) -> str:
+    """The name with its article: an A100, a T4."""
+    return f"{'an' if name[0] in 'AHLR' else 'a'} {name}"
+
+
+def _comparison(trace: Trace, before: Trace, what: str) -> str:
+    if trace.oom or before.oom or not before.peak_allocated:
+        return ""
     change = trace.peak_allocated / before.peak_allocated - 1
     than = f"{abs(change):.0%} {'below' if change < 0 else 'above'}" if round(abs(change), 2) else "the same as"
     work = trace.flops / before.flops if before.flops else 1
     cost = f"; a step takes {work:.2f} times its arithmetic" if round(work, 2) != 1 else ""
-    return f"That is {than} the run before{cost}"
+    return f"That is {than} {what}{cost}"
 
 
 def _failure_sentence(error: BaseException, train: Train) -> str:
@@ -306,7 +376,7 @@ def _failure_sentence(error: BaseException, train: Train) -> str:
 
 def _header(title: str, device: str) -> str:
     style = "display:flex;flex-wrap:wrap;justify-content:space-between;align-items:baseline"
-    source = f'<span style="color:{QUIET_INK}">{escape(device)} · measured</span>'
+    source = f'<span style="color:{QUIET_INK}">Run measures on {escape(device)}</span>'
     return f'<div style="{style}"><h3 style="margin:4px 0">{escape(title)}</h3>{source}</div>'
 
 

@@ -40,30 +40,45 @@ class Card:
     def cublas_workspace(self) -> int:
         """Bytes of cuBLAS workspace for each thread that multiplies matrices.
 
-        ``getCUDABlasWorkspaceSize`` of PyTorch: 32 MiB on Hopper and later data-centre cards, else 2 buffers of
-        4096 KiB and 8 of 16 KiB.
+        ``parseChosenWorkspaceSize`` of PyTorch's ``CublasHandlePool.cpp``: 32 MiB on sm_90, else 2 buffers of 4096 KiB
+        and 8 of 16 KiB. The traces ``xl_128_fp32`` and ``cold_200_amp`` show the one and the other.
         """
-        return 32 * MIB if self.sm in (90, 100) else 2 * 4096 * 1024 + 8 * 16 * 1024
+        return 32 * MIB if self.sm == 90 else 2 * 4096 * 1024 + 8 * 16 * 1024
 
 
 def _card(name: str, capacity: str, sm: int, processors: int, threads: int, context: str) -> Card:
     return Card(name, parse_bytes(capacity), sm, processors, threads, parse_bytes(context))
 
 
+# Capacities are those that PyTorch prints, in OOM messages and device properties; they differ by some tenths of a
+# GiB between drivers, and the lower of those seen stands here. The context is what a process held beyond what
+# PyTorch had reserved ("Process has X in use. Y allocated, Z reserved but unallocated": X - Y - Z); where no such
+# message was found for a card (marked est.), it is that of the nearest card of its generation.
 CARDS = {
     card.name: card
     for card in (
-        _card("T4", "14.74 GiB", 75, 40, 1024, "300 MiB"),
-        _card("V100", "15.77 GiB", 70, 80, 2048, "300 MiB"),
-        _card("RTX 3060", "11.76 GiB", 86, 28, 1536, "300 MiB"),
-        _card("RTX 4090", "23.64 GiB", 89, 128, 1536, "400 MiB"),
-        _card("L4", "22.16 GiB", 89, 58, 1536, "300 MiB"),
-        _card("A10G", "22.19 GiB", 86, 80, 1536, "300 MiB"),
-        _card("A100-40GB", "39.39 GiB", 80, 108, 2048, "450 MiB"),
-        _card("A100-80GB", "79.15 GiB", 80, 108, 2048, "450 MiB"),
-        _card("H100", "79.11 GiB", 90, 132, 2048, "550 MiB"),
-        _card("H200", "139.80 GiB", 90, 132, 2048, "550 MiB"),
-        _card("B200", "178.35 GiB", 100, 148, 2048, "700 MiB"),
+        # capacity: CatVTON#133; context: leetgpu-challenges#52
+        _card("T4", "14.56 GiB", 75, 40, 1024, "123 MiB"),
+        # capacity: 16160 MiB, yolov5 at 9ac9ec34; context: est.
+        _card("V100", "15.78 GiB", 70, 80, 2048, "300 MiB"),
+        # capacity: PhotoMaker#47; context: est.
+        _card("RTX 3060", "11.76 GiB", 86, 28, 1536, "288 MiB"),
+        # capacity: 25262096384 bytes, ComfyUI#7063; context: SoulX-FlashTalk#5
+        _card("RTX 4090", "25262096384 B", 89, 128, 1536, "450 MiB"),
+        # capacity: 23921033216 bytes, and context (at most): ComfyUI#10246
+        _card("L4", "23921033216 B", 89, 58, 1536, "189 MiB"),
+        # capacity: 22587 MiB, TorchCodec's CUDA tutorial; context: of an A10, MiniCPM-V#640
+        _card("A10G", "22587 MiB", 86, 80, 1536, "288 MiB"),
+        # capacity: 42298834944 bytes, bottlerocket#3873; context: CoSeR#10
+        _card("A100-40GB", "42298834944 B", 80, 108, 2048, "501 MiB"),
+        # capacity: 81051 MiB, ultralytics#22877; context: Control-GIC#6
+        _card("A100-80GB", "81051 MiB", 80, 108, 2048, "503 MiB"),
+        # capacity: HunyuanVideo-Avatar#6, and context (NCCL not excluded)
+        _card("H100", "79.10 GiB", 90, 132, 2048, "686 MiB"),
+        # capacity: 143156 MiB, achatbot at c2b101be; context: est.
+        _card("H200", "143156 MiB", 90, 132, 2048, "686 MiB"),
+        # capacity and context: stas00/ml-engineering, debug/pytorch.md
+        _card("B200", "178.35 GiB", 100, 148, 2048, "712 MiB"),
     )
 }
 

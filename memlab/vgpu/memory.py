@@ -1,5 +1,6 @@
 """The memory of the virtual GPU: every storage takes a block of a simulated caching allocator."""
 
+from dataclasses import replace
 from typing import NoReturn
 
 import torch
@@ -7,7 +8,7 @@ import torch
 from memlab.allocator import Block, CachingAllocator, OutOfRoom
 from memlab.trace import Phase
 from memlab.tracker import BudgetExceeded, Tracker
-from memlab.units import format_bytes
+from memlab.units import GIB, KIB, MIB
 from memlab.vgpu.backend import DEVICE
 from memlab.vgpu.cards import Card
 from memlab.vgpu.inplace import in_place
@@ -34,10 +35,10 @@ class VirtualMemory:
         blocks = self.blocks
         in_use = self.card.context + blocks.reserved
         return (
-            f"CUDA out of memory. Tried to allocate {format_bytes(asked)}. GPU 0 has a total capacity of "
-            f"{format_bytes(self.card.capacity)} of which {format_bytes(max(0, self.card.capacity - in_use))} is free. "
-            f"Of the allocated memory {format_bytes(blocks.allocated)} is allocated by PyTorch, and "
-            f"{format_bytes(blocks.reserved - blocks.allocated)} is reserved by PyTorch but unallocated."
+            f"CUDA out of memory. Tried to allocate {_size(asked)}. GPU 0 has a total capacity of "
+            f"{_size(self.card.capacity)} of which {_size(max(0, self.card.capacity - in_use))} is free. "
+            f"Of the allocated memory {_size(blocks.allocated)} is allocated by PyTorch, and "
+            f"{_size(blocks.reserved - blocks.allocated)} is reserved by PyTorch but unallocated."
         )
 
     def run_kernel(self, func, args, out, in_backward: bool) -> None:
@@ -47,6 +48,14 @@ class VirtualMemory:
             self._workspaces[in_backward] = self.blocks.allocate(self.card.cublas_workspace)
         for block in [self.blocks.allocate(size) for size in scratch(self.card, func, args, out)]:
             self.blocks.release(block)
+
+
+def _size(count: int) -> str:
+    """Bytes as PyTorch's allocator writes them in its messages, with two decimals."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if count > unit:
+            return f"{count / unit:.2f} {name}"
+    return f"{count} bytes"
 
 
 class VirtualTracker(Tracker):
@@ -86,5 +95,6 @@ class VirtualTracker(Tracker):
             record.block = None
 
     def _refuse(self, asked: int) -> NoReturn:
-        self.failed = self._failure(asked)
+        blocks = self._memory.blocks
+        self.failed = replace(self._failure(asked), in_use=blocks.allocated, limit=blocks.limit)
         raise BudgetExceeded(self._memory.out_of_memory(asked))

@@ -25,7 +25,7 @@ def texts(svg):
 
 
 def test_the_memory_chart_names_the_peak_the_phases_the_categories_and_the_budget():
-    svg = memory_chart(trace_of(10), [trace_of(3)], 2**24)
+    svg = memory_chart(trace_of(10), [trace_of(3)], budget=2**24)
     words = texts(svg)
     assert "peak 12.0 MiB · forward · blocks.0 <b>" in words
     assert {"forward", "backward", "parameters", "activations", "the runs before", "budget 16.0 MiB"} <= set(words)
@@ -36,7 +36,7 @@ def test_the_memory_chart_names_the_peak_the_phases_the_categories_and_the_budge
 
 def test_each_category_has_its_area_and_the_peak_is_never_smoothed_away():
     count = 5 * COLUMNS
-    root = ElementTree.fromstring(memory_chart(trace_of(count), [], None))
+    root = ElementTree.fromstring(memory_chart(trace_of(count), []))
     areas = {path.get("fill"): path.get("d") for path in root.iter(f"{SVG}path")}
     assert set(areas) == {CATEGORY_COLORS[Category.PARAMETER], CATEGORY_COLORS[Category.ACTIVATION]}
     highest = min(
@@ -48,7 +48,7 @@ def test_each_category_has_its_area_and_the_peak_is_never_smoothed_away():
 
 def test_out_of_memory_is_drawn_as_such():
     oom = OutOfMemory(2**30, 2**24, 2**24, Phase.FORWARD, "blocks.0", "aten.mm")
-    words = texts(memory_chart(trace_of(4, oom), [], 2**24))
+    words = texts(memory_chart(trace_of(4, oom), [], budget=2**24))
     assert "out of memory" in words
     assert not any(word.startswith("peak") for word in words)
 
@@ -75,12 +75,12 @@ def test_there_is_a_steps_chart_with_hardly_anything_to_draw(steps):
 
 
 def test_a_step_without_events_is_drawn():
-    assert "peak 2.00 MiB · other" in texts(memory_chart(trace_of(0), [], None))
+    assert "peak 2.00 MiB · other" in texts(memory_chart(trace_of(0), []))
 
 
 def test_a_run_that_allocated_nothing_is_drawn():
     empty = Trace("measured", "a device", "2.13.0", {}, (), None, 0, {}, (), 0)
-    assert "peak 0 B · other" in texts(memory_chart(empty, [empty], None))
+    assert "peak 0 B · other" in texts(memory_chart(empty, [empty]))
 
 
 def test_a_frame_maps_its_corners():

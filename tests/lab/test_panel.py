@@ -12,6 +12,7 @@ from torch import nn
 
 from memlab.errors import BadTrain, BadValue
 from memlab.lab import Lab
+from memlab.units import format_bytes
 
 SOON = 20
 
@@ -267,3 +268,74 @@ def test_runs_leave_no_bytes_behind():
 
 def test_as_text_the_panel_says_how_to_see_it():
     assert repr(make()._panel).startswith("A memlab Lab: run this notebook in Jupyter")
+
+
+def test_a_moved_slider_shows_a_prediction_before_anything_trains():
+    lab = make()
+    lab._controls["batch_size"].value = 32
+    wait_for(lambda: "Predicted for a T4" in said(lab._sentence))
+    assert "predicted on T4" in lab._memory.value
+    assert "T4 has 14.6 GiB" in said(lab._memory)
+    assert "PyTorch would reserve" in said(lab._sentence)
+    assert lab.trace is None  # nothing has trained
+    lab._controls["batch_size"].value = 8
+    wait_for(lambda: "the settings before" in said(lab._sentence))
+
+
+def test_another_card_is_predicted_at_once():
+    lab = make(gpu="h100")
+    assert lab._card_menu.value == "H100"
+    lab._card_menu.value = "L4"
+    wait_for(lambda: "Predicted for an L4" in said(lab._sentence))
+    with pytest.raises(BadValue, match="gpu 'K80' is not a card"):
+        make(gpu="K80")
+
+
+def test_past_the_cards_capacity_the_panel_says_what_cuda_would():
+    def greedy(device, *, gigabytes=1):
+        while True:
+            kept = [torch.empty(2**28, device=device) for _ in range(gigabytes)]
+            yield kept[0][0]
+
+    lab = Lab(greedy, gigabytes=(1, 64), steps=1)
+    lab._controls["gigabytes"].value = 40
+    wait_for(lambda: "CUDA out of memory. Tried to allocate 1024.00 MiB." in said(lab._sentence))
+    assert "out of memory" in said(lab._memory)
+    assert "T4: 14.6 GiB" in said(lab._memory)
+
+
+def test_a_loop_that_cannot_be_predicted_can_still_be_measured():
+    def branching(device, *, batch_size=8):
+        while True:
+            x = torch.ones(batch_size, device=device)
+            yield x[x > 0].sum()
+
+    lab = make(branching)
+    lab._controls["batch_size"].value = 4
+    wait_for(lambda: "No prediction: " in said(lab._note))
+    assert "depends on the data" in said(lab._note)
+    assert len(lab.run().steps) == 5
+
+
+def test_a_run_names_what_was_predicted_for_it():
+    lab = make()
+    lab._controls["batch_size"].value = 16
+    wait_for(lambda: "Predicted for a T4" in said(lab._sentence))
+    predicted = lab._predicted
+    lab.run()
+    assert f"Predicted for a T4: {format_bytes(predicted.peak_allocated)}." in said(lab._sentence)
+    lab.run(batch_size=2)
+    wait_for(lambda: "step, predicted" not in lab._memory.value)
+
+
+def test_a_slider_moved_while_it_trains_does_not_disturb_the_run():
+    slow = Slow()
+    lab = make(slow, steps=3)
+    lab._run_pressed()
+    assert slow.in_step.wait(SOON)
+    lab._controls["batch_size"].value = 2
+    assert "For the next run" in said(lab._note)
+    assert lab._predicted is None
+    for _ in range(3):
+        slow.step.release()
+    assert len(lab._job.result(SOON).steps) == 3
