@@ -5,8 +5,10 @@ the comments number them. ``tests/test_real_traces.py`` holds them to what real 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
 
 from memlab.units import MIB
 
@@ -28,32 +30,40 @@ class OutOfRoom(Exception):
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """A stretch of a segment, in use or free, between its neighbours. Sizes and addresses in bytes."""
+    """A stretch of a segment, in use or free, between its neighbours. Sizes and addresses in bytes.
+
+    ``mapped`` says whether memory stands behind it: always, except in an expandable segment.
+    """
 
     address: int
     size: int
     segment: "Segment"
     free: bool = True
+    mapped: bool = True
     before: "Block | None" = None
     after: "Block | None" = None
 
 
 @dataclass(eq=False, slots=True)
 class Segment:
-    """What the driver gave in one piece. ``small`` says which pool it serves."""
+    """What the driver gave in one piece: memory, or addresses alone for an ``expandable`` one.
+
+    ``small`` says which pool it serves.
+    """
 
     address: int
     size: int
     small: bool
+    expandable: bool = False
     first: Block = field(init=False)
 
     def __post_init__(self) -> None:
-        self.first = Block(self.address, self.size, self)
+        self.first = Block(self.address, self.size, self, mapped=not self.expandable)
 
     @property
     def unsplit(self) -> bool:
-        """Whether the whole segment is one free block."""
-        return self.first.free and self.first.after is None
+        """Whether the whole segment is one free block of memory."""
+        return self.first.free and self.first.mapped and self.first.after is None
 
     def blocks(self) -> Iterator[Block]:
         """Its blocks, by address."""
@@ -82,8 +92,9 @@ class CachingAllocator:
         self.segments: dict[int, Segment] = {}
         self._place = place or self._after_the_last
         self._end = 0
-        # Free blocks of each pool as (size, address), sorted: the first that is large enough fits best.
-        self._free: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+        # Free blocks as (size, address), sorted: the first that is large enough fits best. A list for each
+        # (small, mapped), since pools and what has no memory behind it are kept apart.
+        self._free = {(small, mapped): [] for small in (True, False) for mapped in (True, False)}
         self._blocks: dict[int, Block] = {}
 
     def allocate(self, asked: int) -> Block | None:
@@ -95,25 +106,17 @@ class CachingAllocator:
         if asked == 0:
             return None
         size = rounded(asked)  # rule 1
-        block = self._best_fit(size) or self._new_segment(size)
+        block = self._best_fit(size) or self._grow(size)
         self._take(block)
-        if _worth_splitting(block, size):  # rule 5
+        if self._worth_splitting(block, size):  # rule 5
             self._split(block, size)
-        block.free = False
-        # Rule 6: the block counts, which may be larger than what was asked for.
-        self.allocated += block.size
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
-        return block
+        return self._use(block)
 
     def release(self, block: Block) -> None:
         """Free a block; it merges with free neighbours, and its segment stays reserved (rule 7)."""
         self.allocated -= block.size
         block.free = True
-        for neighbour in (block.before, block.after):
-            if neighbour is not None and neighbour.free:
-                self._take(neighbour)
-                block = self._merge(*sorted((block, neighbour), key=lambda part: part.address))
-        self._put(block)
+        self._join(block)
 
     def empty_cache(self) -> int:
         """Give back every segment that is one free block; the bytes given back."""
@@ -130,64 +133,112 @@ class CachingAllocator:
 
     def add_segment(self, address: int, size: int, small: bool) -> Segment:
         """Hold a segment from the driver, as one free block."""
-        segment = self.segments[address] = Segment(address, size, small)
-        self._end = max(self._end, address + size)
-        self.reserved += size
-        self.peak_reserved = max(self.peak_reserved, self.reserved)
-        self._blocks[address] = segment.first
-        self._put(segment.first)
-        return segment
+        self._reserve(size)
+        return self._enter(Segment(address, size, small))
 
     def carve(self, address: int, size: int) -> Block:
         """Mark a stretch of a free block as in use: for taking over a state that was recorded elsewhere."""
-        block = next(b for b in self._blocks.values() if b.free and b.address <= address < b.address + b.size)
-        self._take(block)
-        if address > block.address:
-            self._split(block, address - block.address)
-            self._put(block)
-            block = block.after
-            self._take(block)
-        if size < block.size:
-            self._split(block, size)
-        block.free = False
-        self.allocated += size
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
-        return block
+        cached = (block for block in self._blocks.values() if block.free and block.mapped)
+        block = next(block for block in cached if block.address <= address < block.address + block.size)
+        return self._use(self._cut_out(block, address, size))
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """What is held, by address, as plain data: those fields of ``torch.cuda.memory_snapshot()`` that a map needs.
+
+        Each segment has ``address`` and ``total_size`` in bytes, ``segment_type`` (``"small"`` or ``"large"``: its
+        pool) and ``blocks``, each with ``address``, ``size`` and ``state`` (``"active_allocated"`` or ``"inactive"``).
+        """
+        segments = sorted(self.segments.values(), key=lambda segment: segment.address)
+        # As PyTorch does it: each unbroken stretch of memory in an expandable segment is told as one segment.
+        stretches = (groupby(segment.blocks(), lambda block: block.mapped) for segment in segments)
+        return [_plain(blocks) for stretch in stretches for mapped, blocks in stretch if mapped]
 
     def _best_fit(self, size: int) -> Block | None:
         """The smallest free block of the pool that is large enough, the lowest of equals (rules 2 and 3)."""
-        free = self._free[_is_small(size)]
+        free = self._free[is_small(size), True]
         place = bisect_left(free, (size, -1))
         return self._blocks[free[place][1]] if place < len(free) else None
 
-    def _new_segment(self, size: int) -> Block:
-        wanted = segment_size(size)
-        if not self._fits(wanted):
+    def _grow(self, size: int) -> Block:
+        """A free block of at least ``size`` bytes, with more memory from the driver."""
+        if not self._fits(self._needed(size)):
             # Rule 8. (PyTorch first tries to release one cached block that is large enough, but only where
             # max_split_size_mb is set, which it is not by default.)
             self.empty_cache()
-        if not self._fits(wanted):
+        if not self._fits(self._needed(size)):
             raise OutOfRoom(size)
-        return self.add_segment(self._place(wanted), wanted, _is_small(size)).first
+        return self._obtain(size)
+
+    def _needed(self, size: int) -> int:
+        """How many bytes :meth:`_obtain` takes from the driver."""
+        return segment_size(size)
+
+    def _obtain(self, size: int) -> Block:
+        wanted = segment_size(size)
+        return self.add_segment(self._place(wanted), wanted, is_small(size)).first
+
+    def _worth_splitting(self, block: Block, size: int) -> bool:
+        rest = block.size - size
+        return rest >= ROUND if block.segment.small else rest > SMALL_LIMIT
 
     def _fits(self, size: int) -> bool:
         return self.limit is None or self.reserved + size <= self.limit
 
+    def _reserve(self, size: int) -> None:
+        self.reserved += size
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+
+    def _enter(self, segment: Segment) -> Segment:
+        self.segments[segment.address] = segment
+        self._end = max(self._end, segment.address + segment.size)
+        self._blocks[segment.address] = segment.first
+        self._put(segment.first)
+        return segment
+
+    def _use(self, block: Block) -> Block:
+        """Count the block, which may be larger than what was asked for (rule 6)."""
+        block.free = False
+        self.allocated += block.size
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        return block
+
     def _put(self, block: Block) -> None:
-        insort(self._free[block.segment.small], (block.size, block.address))
+        insort(self._free[block.segment.small, block.mapped], (block.size, block.address))
 
     def _take(self, block: Block) -> None:
-        free = self._free[block.segment.small]
+        free = self._free[block.segment.small, block.mapped]
         del free[bisect_left(free, (block.size, block.address))]
 
-    def _split(self, block: Block, size: int) -> None:
+    def _split(self, block: Block, size: int) -> Block:
         """Leave ``size`` bytes in the block; the rest becomes a free block after it."""
-        rest = Block(block.address + size, block.size - size, block.segment, True, block, block.after)
+        rest = Block(block.address + size, block.size - size, block.segment, True, block.mapped, block, block.after)
         if block.after is not None:
             block.after.before = rest
         block.size, block.after = size, rest
         self._blocks[rest.address] = rest
         self._put(rest)
+        return rest
+
+    def _cut_out(self, block: Block, address: int, size: int) -> Block:
+        """Take this stretch from the free block in which it lies; what is before and behind it stays free."""
+        if address > block.address:
+            self._take(block)
+            rest = self._split(block, address - block.address)
+            self._put(block)
+            block = rest
+        self._take(block)
+        if size < block.size:
+            self._split(block, size)
+        return block
+
+    def _join(self, block: Block) -> Block:
+        """Put a block that has become free, merged with free neighbours: memory with memory only."""
+        for neighbour in (block.before, block.after):
+            if neighbour is not None and neighbour.free and neighbour.mapped == block.mapped:
+                self._take(neighbour)
+                block = self._merge(*sorted((block, neighbour), key=lambda part: part.address))
+        self._put(block)
+        return block
 
     def _merge(self, low: Block, high: Block) -> Block:
         low.size += high.size
@@ -203,20 +254,33 @@ class CachingAllocator:
 
 def rounded(asked: int) -> int:
     """Rule 1: a block's size, a multiple of 512 bytes."""
-    return max(ROUND, -(-asked // ROUND) * ROUND)
+    return max(ROUND, round_up(asked, ROUND))
 
 
 def segment_size(size: int) -> int:
     """Rule 4: how much is asked of the driver for a block of ``size`` bytes."""
-    if _is_small(size):
+    if is_small(size):
         return SMALL_SEGMENT
-    return LARGE_SEGMENT if size < LARGE_LIMIT else -(-size // SEGMENT_ROUND) * SEGMENT_ROUND
+    return LARGE_SEGMENT if size < LARGE_LIMIT else round_up(size, SEGMENT_ROUND)
 
 
-def _is_small(size: int) -> bool:
+def is_small(size: int) -> bool:
+    """Rule 2: whether a block of ``size`` bytes comes from the small pool."""
     return size <= SMALL_LIMIT
 
 
-def _worth_splitting(block: Block, size: int) -> bool:
-    rest = block.size - size
-    return rest >= ROUND if block.segment.small else rest > SMALL_LIMIT
+def round_up(size: int, step: int) -> int:
+    """The first multiple of ``step`` that is not below ``size``."""
+    return -(-size // step) * step
+
+
+def _plain(blocks: Iterable[Block]) -> dict[str, Any]:
+    """Adjoining blocks as one segment of a snapshot."""
+    states = {True: "inactive", False: "active_allocated"}
+    held = list(blocks)
+    return {
+        "address": held[0].address,
+        "total_size": sum(block.size for block in held),
+        "segment_type": "small" if held[0].segment.small else "large",
+        "blocks": [{"address": b.address, "size": b.size, "state": states[b.free]} for b in held],
+    }

@@ -14,7 +14,7 @@ import torch
 from memlab.device import Device, open_device
 from memlab.errors import BadTrain, BadValue
 from memlab.trace import OutOfMemory, Phase, Step, Trace
-from memlab.tracker import Tracker, Xray, is_out_of_memory
+from memlab.tracker import Xray, is_out_of_memory
 from memlab.units import parse_bytes
 
 Train = Callable[..., Generator]
@@ -97,7 +97,7 @@ def sweep(train: Train, /, **settings: Any) -> list[Trace]:
 
 
 class Run:
-    """A measurement or a prediction in progress: iterate over it for its steps, ask for ``trace()`` at any time after one.
+    """A measurement or prediction in progress: iterate for its steps, ask for ``trace()`` at any time after one.
 
     Leaving the ``with`` block stops the run and frees what it held. The arguments are those of
     :func:`measure`, but for the device, an object. The generator is advanced in the thread that iterates.
@@ -129,7 +129,9 @@ class Run:
     def __enter__(self) -> "Run":
         with ExitStack() as undo:
             undo.callback(self._device.release)
-            undo.enter_context(torch.random.fork_rng([self._device.device] if self._device.device.type == "cuda" else []))
+            undo.enter_context(
+                torch.random.fork_rng([self._device.device] if self._device.device.type == "cuda" else [])
+            )
             torch.manual_seed(SEED)
             self._device.set_budget(self._budget)
             undo.callback(self._device.set_budget, None)

@@ -1,10 +1,13 @@
 """The simulated caching allocator: each rule by hand, and what must always hold."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab.allocator import CachingAllocator, OutOfRoom, rounded, segment_size
+from memlab.expandable import ExpandableAllocator
 from memlab.units import MIB
 
 
@@ -107,6 +110,115 @@ def test_peaks_are_kept():
     assert (allocator.peak_allocated, allocator.peak_reserved) == (30 * MIB, 30 * MIB)
 
 
+def test_rule_9_allocated_is_what_was_asked_for_and_reserved_is_whole_pages():
+    allocator = ExpandableAllocator()
+    allocator.allocate(11 * MIB)  # counts 12 MiB in a segment of its own
+    assert (allocator.allocated, allocator.reserved) == (11 * MIB, 20 * MIB)
+    allocator.allocate(25 * MIB)  # 9 MiB are there: 16 more are one page
+    assert (allocator.allocated, allocator.reserved) == (36 * MIB, 40 * MIB)
+    allocator.allocate(45 * MIB)  # 4 MiB are there: 41 more are three pages
+    assert (allocator.allocated, allocator.reserved) == (81 * MIB, 100 * MIB)
+    allocator.allocate(700)
+    assert (allocator.allocated, allocator.reserved) == (81 * MIB + 1024, 102 * MIB)
+
+
+def test_rule_9_each_pool_has_one_segment_that_grows_in_place():
+    allocator = ExpandableAllocator()
+    small = [allocator.allocate(MIB) for _ in range(5)]
+    large = [allocator.allocate(15 * MIB) for _ in range(5)]
+    for blocks, size in ((small, MIB), (large, 15 * MIB)):
+        first = blocks[0].address
+        assert [block.address for block in blocks] == [first + number * size for number in range(5)]
+    held = [(segment["segment_type"], segment["total_size"]) for segment in allocator.snapshot()]
+    assert held == [("small", 6 * MIB), ("large", 80 * MIB)]
+
+
+def test_rule_9_a_free_block_at_the_end_grows():
+    allocator = ExpandableAllocator()
+    allocator.release(allocator.allocate(40 * MIB))
+    assert allocator.allocate(60 * MIB).size == 60 * MIB
+    assert allocator.reserved == 60 * MIB  # ordinary segments: 100 MiB, or out of memory
+
+
+def test_rule_9_a_hole_is_preferred_to_the_end_that_can_grow():
+    allocator = ExpandableAllocator()
+    kept, hole, _ = [allocator.allocate(size * MIB) for size in (5, 10, 17)]  # 8 MiB remain at the end
+    allocator.release(hole)
+    assert allocator.allocate(6 * MIB).address == kept.address + kept.size  # 8 MiB would fit best
+
+
+def test_rule_9_whole_free_pages_are_given_back_from_between_live_blocks():
+    allocator = ExpandableAllocator()
+    before, hole, after = [allocator.allocate(size * MIB) for size in (15, 50, 15)]
+    allocator.release(hole)
+    assert allocator.empty_cache() == 40 * MIB  # from 20 to 60 MiB; 5 MiB remain on each side
+    assert (allocator.allocated, allocator.reserved) == (30 * MIB, 40 * MIB)
+    low, high = allocator.snapshot()
+    assert [block["size"] for block in low["blocks"]] == [15 * MIB, 5 * MIB]
+    assert [block["size"] for block in high["blocks"]] == [5 * MIB, 15 * MIB]
+    assert high["address"] - low["address"] == 60 * MIB
+    assert allocator.empty_cache() == 0
+    assert not before.free
+    assert not after.free
+
+
+def test_rule_9_pages_that_were_given_back_are_mapped_again_at_the_lowest_address():
+    allocator = ExpandableAllocator()
+    first, hole, _ = [allocator.allocate(size * MIB) for size in (15, 50, 15)]
+    allocator.release(hole)
+    allocator.empty_cache()
+    block = allocator.allocate(30 * MIB)  # 5 free before the gap: 25 more are two pages
+    assert block.address == first.address + 15 * MIB
+    assert allocator.reserved == 80 * MIB
+    assert len(allocator.snapshot()) == 1
+
+
+def test_rule_9_a_gap_that_is_too_narrow_is_passed_over():
+    allocator = ExpandableAllocator()
+    first, hole, last = [allocator.allocate(size * MIB) for size in (15, 50, 15)]
+    allocator.release(hole)
+    allocator.empty_cache()
+    block = allocator.allocate(51 * MIB)  # one more than lies between the live blocks
+    assert block.address == last.address + last.size
+    assert allocator.reserved == 40 * MIB + 60 * MIB
+    assert first.address + 65 * MIB == last.address
+
+
+def test_rule_9_free_pages_are_given_back_before_it_is_out_of_room():
+    allocator = ExpandableAllocator(limit=62 * MIB)
+    hole = allocator.allocate(20 * MIB)
+    allocator.allocate(20 * MIB)
+    allocator.release(hole)
+    allocator.allocate(30 * MIB)  # two more pages are too many beside the free one
+    assert (allocator.allocated, allocator.reserved) == (50 * MIB, 60 * MIB)
+    allocator.allocate(MIB)
+    with pytest.raises(OutOfRoom) as error:
+        allocator.allocate(11 * MIB)  # 10 are free, and there is no room for a page
+    assert error.value.asked == 11 * MIB
+    assert (allocator.allocated, allocator.reserved) == (51 * MIB, 62 * MIB)
+
+
+def test_rule_9_the_holes_that_stop_ordinary_segments_do_not_stop_these():
+    allocator = ExpandableAllocator(limit=100 * MIB)
+    blocks = [allocator.allocate(20 * MIB) for _ in range(5)]
+    for block in blocks[::2]:
+        allocator.release(block)
+    assert allocator.allocate(60 * MIB).size == 60 * MIB  # three pages from elsewhere, next to one another
+    assert allocator.reserved == 100 * MIB
+
+
+def test_rule_9_ordinary_segments_that_were_taken_over_serve_and_are_given_back_whole():
+    allocator = ExpandableAllocator()
+    segment = allocator.add_segment(2**62, 30 * MIB, small=False)
+    block = allocator.allocate(29 * MIB + MIB // 2)
+    assert block.segment is segment
+    assert block.size == 29 * MIB + MIB // 2
+    assert allocator.empty_cache() == 0
+    allocator.release(block)
+    assert allocator.empty_cache() == 30 * MIB
+    assert allocator.snapshot() == []
+
+
 ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.just("allocate"), st.integers(1, 40 * MIB) | st.integers(1, 4096)),
@@ -117,36 +229,97 @@ ACTIONS = st.lists(
 )
 
 
-@given(ACTIONS, st.none() | st.integers(0, 200 * MIB))
-def test_what_always_holds(actions, limit):
-    allocator, live = CachingAllocator(limit=limit), []
+@pytest.mark.parametrize("kind", [CachingAllocator, ExpandableAllocator])
+@given(actions=ACTIONS, limit=st.none() | st.integers(0, 200 * MIB))
+def test_what_always_holds(kind, actions, limit):
+    allocator, live = kind(limit=limit), []  # live: each block, and what was asked for
     for action, number in actions:
         if action == "allocate":
             try:
-                live.append(allocator.allocate(number))
-                assert live[-1].size >= number
+                live.append((allocator.allocate(number), number))
             except OutOfRoom:
                 assert limit is not None
         elif action == "release" and live:
-            allocator.release(live.pop(number % len(live)))
+            allocator.release(live.pop(number % len(live))[0])
         elif action == "empty":
-            allocator.empty_cache()
-        check(allocator, live, limit)
+            reserved = allocator.reserved
+            assert allocator.empty_cache() == reserved - allocator.reserved
+        check(allocator, [block for block, _ in live], limit)
+        assert all(block.size >= asked for block, asked in live)
+        if kind is ExpandableAllocator:
+            check_pages(allocator)
+            assert allocator.allocated == sum(rounded(asked) for _, asked in live)
+    for block, _ in live:
+        allocator.release(block)
+    allocator.empty_cache()
+    assert (allocator.allocated, allocator.reserved, allocator.snapshot()) == (0, 0, [])
 
 
 def check(allocator, live, limit):
     end = -1
     for segment in sorted(allocator.segments.values(), key=lambda segment: segment.address):
         assert segment.address >= end  # segments do not overlap
-        end = segment.address
-        neighbour_is_free = False
+        end, before = segment.address, None
         for block in segment.blocks():
             assert block.address == end  # blocks neither overlap nor leave gaps
-            assert not (block.free and neighbour_is_free)  # merging leaves no two free neighbours
-            neighbour_is_free, end = block.free, block.address + block.size
+            if before and block.free and before.free:
+                assert block.mapped != before.mapped  # merging leaves no two free neighbours
+            before, end = block, block.address + block.size
         assert end == segment.address + segment.size
     held = [block for segment in allocator.segments.values() for block in segment.blocks() if not block.free]
     assert {id(block) for block in held} == {id(block) for block in live}  # emptying the cache keeps live blocks
-    assert allocator.allocated == sum(block.size for block in live)
-    assert allocator.allocated <= allocator.reserved == sum(s.size for s in allocator.segments.values())
-    assert limit is None or allocator.reserved <= limit
+    assert all(block.mapped for block in live)
+    assert allocator.allocated == sum(block.size for block in live) <= allocator.peak_allocated
+    snapshot = allocator.snapshot()
+    assert allocator.allocated <= allocator.reserved == sum(segment["total_size"] for segment in snapshot)
+    assert allocator.reserved <= allocator.peak_reserved
+    assert limit is None or allocator.peak_reserved <= limit
+    check_snapshot(snapshot, live)
+
+
+def check_snapshot(snapshot, live):
+    for segment in snapshot:
+        ends = [block["address"] + block["size"] for block in segment["blocks"]]
+        assert [block["address"] for block in segment["blocks"]] == [segment["address"], *ends[:-1]]
+        assert ends[-1] == segment["address"] + segment["total_size"]
+    blocks = [block for segment in snapshot for block in segment["blocks"]]
+    active = {(block["address"], block["size"]) for block in blocks if block["state"] == "active_allocated"}
+    assert active == {(block.address, block.size) for block in live}
+
+
+def check_pages(allocator):
+    pages = {"small": 2 * MIB, "large": 20 * MIB}
+    starts = {"small" if s.small else "large": s.address for s in allocator.segments.values()}
+    for segment in allocator.snapshot():
+        pool = segment["segment_type"]
+        assert segment["total_size"] % pages[pool] == (segment["address"] - starts[pool]) % pages[pool] == 0
+
+
+def test_a_snapshot_is_plain_data_in_the_shape_of_pytorchs():
+    allocator = CachingAllocator()
+    hole, _ = allocator.allocate(512), allocator.allocate(3 * MIB)
+    allocator.release(hole)
+    large = {"address": 2 * MIB, "size": 3 * MIB, "state": "active_allocated"}
+    rest = {"address": 5 * MIB, "size": 17 * MIB, "state": "inactive"}
+    assert json.loads(json.dumps(allocator.snapshot())) == [
+        {
+            "address": 0,
+            "total_size": 2 * MIB,
+            "segment_type": "small",
+            "blocks": [{"address": 0, "size": 2 * MIB, "state": "inactive"}],
+        },
+        {"address": 2 * MIB, "total_size": 20 * MIB, "segment_type": "large", "blocks": [large, rest]},
+    ]
+
+
+@pytest.mark.parametrize("kind", [CachingAllocator, ExpandableAllocator])
+def test_the_snapshot_of_an_empty_allocator_is_empty(kind):
+    assert kind().snapshot() == []
+
+
+def test_the_snapshot_is_by_address_wherever_the_driver_places_segments():
+    places = iter((50 * MIB, 10 * MIB))
+    allocator = CachingAllocator(place=lambda size: next(places))
+    allocator.allocate(2 * MIB)
+    allocator.allocate(512)
+    assert [segment["address"] for segment in allocator.snapshot()] == [10 * MIB, 50 * MIB]

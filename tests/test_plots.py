@@ -1,5 +1,6 @@
 """The figures: they draw, carry their sentence, and touch nothing global."""
 
+import base64
 import io
 import subprocess
 import sys
@@ -8,8 +9,11 @@ import pytest
 from PIL import Image
 
 from memlab import plots
+from memlab.allocator import CachingAllocator
 from memlab.errors import BadValue
+from memlab.expandable import ExpandableAllocator
 from memlab.trace import Category, Event, OutOfMemory, Phase, Trace
+from memlab.units import MIB
 
 PNG = b"\x89PNG"
 
@@ -68,6 +72,83 @@ def test_a_cpu_figure_says_what_its_bytes_are():
 def test_the_axis_is_marked_in_powers_of_two():
     labels = [label.get_text() for label in plots.timeline(trace(3 * 2**20)).axes[0].get_yticklabels()]
     assert labels == ["0", "1 MiB", "2 MiB", "3 MiB"]
+
+
+def segment(size, blocks, pool="large", address=2**40):
+    """As in ``torch.cuda.memory_snapshot()``, with some of the fields that a map does not need."""
+    states = {"used": "active_allocated", "waiting": "active_pending_free", "free": "inactive"}
+    described, at = [], address
+    for state, nbytes in blocks:
+        described.append({"address": at, "size": nbytes, "state": states[state], "requested_size": 1, "frames": []})
+        at += nbytes
+    facts = {"address": address, "total_size": size, "segment_type": pool, "blocks": described}
+    return {"device": 0, "stream": 0, "is_expandable": False, "active_size": 0} | facts
+
+
+HALF_USED = segment(20 * MIB, [("used", 6 * MIB), ("free", 10 * MIB), ("waiting", 4 * MIB)])
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "sentence"),
+    [
+        ([], "no segment is held"),
+        (CachingAllocator().snapshot(), "no segment is held"),
+        (ExpandableAllocator().snapshot(), "no segment is held"),
+        ([HALF_USED], "1 segment holds 20.0 MiB, 10.0 MiB in use; the largest free block is 10.0 MiB"),
+        ([segment(2 * MIB, [("used", 2 * MIB)])], "1 segment holds 2.00 MiB, 2.00 MiB in use; no block is free"),
+        (
+            [segment(2 * MIB, [("free", 2 * MIB)], "small", 0), HALF_USED],
+            "2 segments hold 22.0 MiB, 10.0 MiB in use; the largest free block is 10.0 MiB",
+        ),
+        (
+            [segment(2 * MIB, [("used", 2 * MIB)], "small", at * 2 * MIB) for at in range(plots.MOST_ROWS + 5)],
+            "605 segments hold 1.18 GiB, 1.18 GiB in use; no block is free; the 600 largest are drawn, "
+            "5 smaller ones are not",
+        ),
+    ],
+)
+def test_a_segment_map_says_what_it_shows(snapshot, sentence):
+    bundle = plots.segment_map(snapshot)._repr_mimebundle_()
+    assert bundle["text/plain"] == sentence
+    assert base64.b64decode(bundle["image/png"]).startswith(PNG)
+    assert plots.segment_map(snapshot, title="Mine").sentence == f"Mine: {sentence}"
+
+
+def drawn(picture, state):
+    """Row, first byte and size of each block that is drawn in a state."""
+    (collection,) = (found for found in picture.axes[0].collections if found.get_label() == state)
+    extents = [path.get_extents() for path in collection.get_paths()]
+    return [(round((box.y0 + box.y1) / 2), box.x0, box.width) for box in extents]
+
+
+def texts(picture):
+    return [text.get_text() for text in picture.axes[0].texts]
+
+
+def test_a_segment_map_draws_every_block_at_its_place_the_largest_segment_first():
+    small = segment(2 * MIB, [("used", MIB), ("free", MIB)], "small", 0)
+    picture = plots.segment_map([small, HALF_USED])
+    assert drawn(picture, "in use") == [(0, 0, 6 * MIB), (0, 16 * MIB, 4 * MIB), (1, 0, MIB)]
+    assert drawn(picture, "free") == [(0, 6 * MIB, 10 * MIB), (1, MIB, MIB)]
+    assert [label.get_text() for label in picture.axes[0].get_yticklabels()] == ["large", "small"]
+    assert texts(picture)[:2] == ["20.0 MiB", "2.00 MiB"]
+
+
+def test_a_segment_map_draws_a_simulated_allocator():
+    allocator = ExpandableAllocator()
+    allocator.release([allocator.allocate(5 * MIB) for _ in range(3)][1])
+    picture = plots.segment_map(allocator.snapshot())
+    assert drawn(picture, "in use") == [(0, 0, 5 * MIB), (0, 10 * MIB, 5 * MIB)]
+    assert drawn(picture, "free") == [(0, 5 * MIB, 5 * MIB), (0, 15 * MIB, 5 * MIB)]
+
+
+def test_rows_too_narrow_for_text_are_named_together():
+    large = [segment(20 * MIB, [("used", 20 * MIB)], address=at * 20 * MIB) for at in range(100)]
+    small = [segment(2 * MIB, [("free", 2 * MIB)], "small", at * 2 * MIB) for at in range(50)]
+    few, many = plots.segment_map(large[:30]), plots.segment_map(large + small)
+    assert texts(few).count("20.0 MiB") > 1
+    assert texts(many)[:2] == ["100 of 20.0 MiB", "50 of 2.00 MiB"]
+    assert many.get_figheight() < 8
 
 
 @pytest.mark.parametrize(

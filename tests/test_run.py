@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from memlab.errors import BadTrain, BadValue
 from memlab.device import open_device
+from memlab.errors import BadTrain, BadValue
 from memlab.run import Run, measure, sweep
 
 

@@ -55,9 +55,11 @@ def memory_chart(
         capacity: bytes that the card has, a line where the peak comes near it and else a word in the corner.
     """
     near = capacity is not None and trace.peak_allocated > capacity / 4
-    top = max(trace.peak_allocated, budget or 0, capacity if near else 0, *(ghost.peak_allocated for ghost in ghosts), 1)
+    top = max(
+        trace.peak_allocated, budget or 0, capacity if near else 0, *(ghost.peak_allocated for ghost in ghosts), 1
+    )
     frame = Frame(70, 34, WIDTH - 80, 236, len(trace.allocated) - 1, top * 1.2)
-    title = f"Memory in one step, {trace.source} on {trace.device}" if capacity else "Memory in one step"
+    title = f"Memory in one step, {trace.source} for {trace.device}" if capacity else "Memory in one step"
     parts = [_text(0, 18, title, INK, weight=600, size=16), _phases(trace, frame), _byte_axis(frame)]
     parts += _areas(trace, frame)
     for ghost, dashes in zip(reversed(ghosts), GHOST_DASHES, strict=False):
@@ -67,8 +69,8 @@ def memory_chart(
     if near:
         parts.append(_limit(frame, capacity, f"{trace.device}: {format_bytes(capacity)}"))
     elif capacity is not None:
-        times = f"{trace.device} has {format_bytes(capacity)}, {capacity / max(trace.peak_allocated, 1):.0f} times this peak"
-        parts.append(_text(WIDTH - 10, 18, times, anchor="end"))
+        times = f"{capacity / max(trace.peak_allocated, 1):.0f} times this peak"
+        parts.append(_text(WIDTH - 10, 18, f"{trace.device} has {format_bytes(capacity)}, {times}", anchor="end"))
     parts.append(_failure_mark(trace, frame) if trace.oom else _peak_mark(trace, frame))
     parts += _legend(list(trace.timeline), bool(ghosts))
     return _svg(330, trace.sentence, parts)

@@ -1,7 +1,7 @@
 """The device behind the virtual GPU: PyTorch's private-use slot, under its own name and with no kernels.
 
-Every private name of PyTorch that the virtual GPU leans on is used in this file or listed here. Checked on torch 2.11.0,
-2.13.0 and 2.15.0:
+Every private name of PyTorch that the virtual GPU leans on is used in this file or listed here. Checked on torch
+2.11.0, 2.13.0 and 2.15.0:
 
 - here: ``torch._C._acc.PrivateUse1Hooks``, ``torch._C._acc.register_python_privateuseone_hook``,
   ``torch._C._get_privateuse1_backend_name``, ``torch._register_device_module``

@@ -79,9 +79,7 @@ def _pad_last(tensor, multiple):
     return torch.nn.functional.pad(tensor, [0, missing]) if missing else tensor
 
 
-def choose_attention(
-    card: Card, query, key, value, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False
-) -> int:
+def choose_attention(card: Card, query, key, value, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False) -> int:
     """The backend that CUDA would choose on that card: a number of ``torch.nn.attention.SDPBackend``.
 
     The rules are those of ``native/transformers/cuda/sdp_utils.cpp``: of the backends that are allowed, in
@@ -98,7 +96,7 @@ def choose_attention(
     )
     if shapes_fit:
         for backend in order:
-            if _CAN[backend](card, query, key, value, mask, dropout_p, is_causal):
+            if backend in _CAN and _CAN[backend](card, query, key, value, mask, dropout_p, is_causal):
                 return backend
     return MATH
 
@@ -112,7 +110,7 @@ def _can_flash(card, query, key, value, mask, dropout_p, is_causal) -> bool:
         and query.dtype in HALF
         and head == key.shape[-1] == value.shape[-1] <= 256
         and not (is_causal and query.shape[-2] != key.shape[-2])
-        and not (card.sm in (86, 89, 120) and query.requires_grad and 192 < head and (head <= 224 or dropout_p))
+        and not (card.sm in (86, 89, 120) and query.requires_grad and head > 192 and (head <= 224 or dropout_p))
     )
 
 

@@ -7,7 +7,6 @@ from memlab.vgpu import backend
 from memlab.vgpu.cards import find_card
 from memlab.vgpu.memory import VirtualMemory, VirtualTracker
 from memlab.vgpu.mode import VirtualMode, names_cuda
-from memlab.vgpu.patches import swap_fake
 
 # How a PyTorch without CUDA, or without a driver, answers code that names it.
 _NO_CUDA = ("Torch not compiled with CUDA", "not linked with support for cuda", "Found no NVIDIA driver")
@@ -73,6 +72,4 @@ class VirtualGpu:
 
     def release(self) -> None:
         """Give real models back the weights that they had before they moved to the card."""
-        for tensor, original in reversed(self._mode.moved):
-            swap_fake(tensor, original)
-        self._mode.moved.clear()
+        self._mode.undo.close()

@@ -1,18 +1,20 @@
 """The memory of the virtual GPU: every storage takes a block of a simulated caching allocator."""
 
+import os
 from dataclasses import replace
 from typing import NoReturn
 
 import torch
 
 from memlab.allocator import Block, CachingAllocator, OutOfRoom
+from memlab.expandable import ExpandableAllocator
 from memlab.trace import Phase
 from memlab.tracker import BudgetExceeded, Tracker
 from memlab.units import GIB, KIB, MIB
 from memlab.vgpu.backend import DEVICE
 from memlab.vgpu.cards import Card
 from memlab.vgpu.inplace import in_place
-from memlab.vgpu.mode import engine_device, prim_device
+from memlab.vgpu.mode import compiled_code, engine_device, prim_device
 from memlab.vgpu.scratch import MATMULS, scratch
 
 
@@ -21,7 +23,7 @@ class VirtualMemory:
 
     def __init__(self, card: Card, limit: int):
         self.card = card
-        self.blocks = CachingAllocator(limit=limit)
+        self.blocks = ExpandableAllocator(limit=limit) if _expandable() else CachingAllocator(limit=limit)
         self._workspaces: dict[bool, Block] = {}
 
     def read_and_reset_peak(self) -> tuple[int, int]:
@@ -48,6 +50,12 @@ class VirtualMemory:
             self._workspaces[in_backward] = self.blocks.allocate(self.card.cublas_workspace)
         for block in [self.blocks.allocate(size) for size in scratch(self.card, func, args, out)]:
             self.blocks.release(block)
+
+
+def _expandable() -> bool:
+    """Whether the environment asks PyTorch's allocator for expandable segments, by its new name or its old one."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    return any("expandable_segments:true" in os.environ.get(name, "").lower() for name in names)
 
 
 def _size(count: int) -> str:
@@ -82,6 +90,11 @@ class VirtualTracker(Tracker):
         except OutOfRoom as error:
             self._refuse(error.asked)
         super()._see_workspace(func, args, out)
+
+    def _enter_root(self, module) -> None:
+        if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):
+            raise compiled_code()
+        super()._enter_root(module)
 
     def _take(self, record) -> None:
         try:

@@ -15,12 +15,21 @@
 
 import threading
 import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, UnsupportedFakeTensorException, unset_fake_temporarily
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    unset_fake_temporarily,
+)
 
 from memlab.errors import Unpredictable, WrongDevice
 from memlab.vgpu.backend import DEVICE
@@ -46,9 +55,9 @@ def is_predicting() -> bool:
     return getattr(_thread, "mode", None) is not None
 
 
-def remember_move(tensor: torch.Tensor, original: torch.Tensor) -> None:
-    """Note that a real tensor now stands for one on the card, so that it can be given back at the end."""
-    _thread.mode.moved.append((tensor, original))
+def at_the_end(undo: Callable, *args: object) -> None:
+    """Have ``undo(*args)`` called when this thread's prediction is over: what is real is given back as it was."""
+    _thread.mode.undo.callback(undo, *args)
 
 
 def engine_device(tensor: FakeTensor) -> torch.device:
@@ -63,7 +72,7 @@ class VirtualMode(FakeTensorMode):
     def __init__(self, card: Card):
         super().__init__(allow_non_fake_inputs=True)
         self.card = card
-        self.moved: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.undo = ExitStack()
 
     def __enter__(self) -> "VirtualMode":
         # FakeTensorMode enters itself again inside some of its kernels.
@@ -106,7 +115,11 @@ class VirtualMode(FakeTensorMode):
                 raise _two_devices(func, args, kwargs) from error
             raise
         if types and func in _COPIES:
-            return _brought_home(func, args, out)
+            with unset_fake_temporarily():
+                return _brought_home(func, args, out)
+        if func is _EFFICIENT:  # its two random numbers stay on the host (_efficient_attention_forward, attention.cu)
+            with unset_fake_temporarily():
+                return *out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64)
         return out
 
     def _on_the_host(self, func, types, args, kwargs) -> Any:
@@ -122,6 +135,7 @@ class VirtualMode(FakeTensorMode):
 _CPU = torch.device("cpu")
 _TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
 _COPIES = {aten._to_copy.default, aten.copy_.default}
+_EFFICIENT = aten._scaled_dot_product_efficient_attention.default
 _factories: dict[Any, bool] = {}
 
 
@@ -159,12 +173,9 @@ def _harmless(tensor: torch.Tensor) -> bool | int | float:
 def _brought_home(func, args, out: torch.Tensor) -> torch.Tensor:
     """Numbers copied from the card to the host: harmless ones, and real, where rule 1 asks for it."""
     if func is aten.copy_.default:
-        if type(args[0]) is not FakeTensor:
-            args[0].zero_()
-            return args[0]
-    elif isinstance(out, FakeTensor) and out.fake_device.type == "cpu" and not (out.is_floating_point() and out.numel() > SMALL):
-        with unset_fake_temporarily():
-            return torch.zeros(out.shape, dtype=out.dtype)
+        return out if isinstance(args[0], FakeTensor) else args[0].zero_()
+    if out.device.type == "cpu" and not (out.is_floating_point() and out.numel() > SMALL):
+        return torch.zeros(out.shape, dtype=out.dtype)
     return out
 
 
@@ -189,6 +200,14 @@ def names_cuda(name: str, error: BaseException | None = None) -> WrongDevice:
     return WrongDevice(
         f"train names the device {name!r} at {where(error)}: use the device that train is given, "
         "as in .to(device) and torch.autocast(device.type)."
+    )
+
+
+def compiled_code() -> Unpredictable:
+    """The error for ``torch.compile``: compiled code runs eagerly here, and what it saves is unseen."""
+    return Unpredictable(
+        f"torch.compile at {where()} cannot be predicted: predict the loop without it, which gives an upper bound, "
+        "or measure instead."
     )
 
 

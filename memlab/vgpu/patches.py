@@ -10,17 +10,19 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import _foreach_supported_types
 
-from memlab.errors import Unpredictable
 from memlab.vgpu import autocast
 from memlab.vgpu.backend import DEVICE
-from memlab.vgpu.mode import ENGINE_DEVICE, is_predicting, names_cuda, remember_move, where
+from memlab.vgpu.mode import ENGINE_DEVICE, at_the_end, compiled_code, is_predicting, names_cuda
 
 
 def apply() -> None:
     """Make the changes."""
     # Optimizers take the path that they take on CUDA by default, foreach, for tensors of these types only.
     _foreach_supported_types.append(FakeTensor)
+    future = torch.__future__
+    future.get_swap_module_params_on_conversion = _always_swapping(future.get_swap_module_params_on_conversion)
     torch.utils.swap_tensors = _swapping(torch.utils.swap_tensors)
+    torch.nn.Module._apply = _keeping_buffers(torch.nn.Module._apply)
     torch.clear_autocast_cache = _clearing(torch.clear_autocast_cache)
     FakeTensor.to = _moving(torch.Tensor.to)
     for class_ in (torch.autocast, torch.amp.GradScaler):
@@ -28,22 +30,45 @@ def apply() -> None:
     torch.compile = _refusing_to_compile(torch.compile)
 
 
+def _always_swapping(get_swap_module_params_on_conversion):
+    """``Module.to`` then swaps what each parameter is, so that the parameter stays the same object, as on CUDA."""
+
+    @functools.wraps(get_swap_module_params_on_conversion)
+    def get() -> bool:
+        return is_predicting() or get_swap_module_params_on_conversion()
+
+    return get
+
+
 def _swapping(swap_tensors):
-    """``Module.to`` swaps a parameter with its copy on the card; PyTorch's own swap refuses weak references."""
+    """PyTorch's own swap refuses tensors that something refers to weakly, as fake tensors are."""
 
     @functools.wraps(swap_tensors)
     def swap(t1, t2):
-        if is_predicting() and (isinstance(t1, FakeTensor) or isinstance(t2, FakeTensor)):
-            swap_fake(t1, t2)
-            if not isinstance(t2, FakeTensor):
-                remember_move(t1, t2)
-        else:
-            swap_tensors(t1, t2)
+        if not is_predicting():
+            return swap_tensors(t1, t2)
+        swap_contents(t1, t2)
+        if not isinstance(t2, FakeTensor):
+            at_the_end(swap_contents, t1, t2)
 
     return swap
 
 
-def swap_fake(t1: torch.Tensor, t2: torch.Tensor) -> None:
+def _keeping_buffers(apply):
+    """``Module.to`` puts other tensors in the place of buffers: the real ones are kept for the end."""
+
+    @functools.wraps(apply)
+    def applied(self, fn, recurse=True):
+        if is_predicting():
+            for name, buffer in self._buffers.items():
+                if isinstance(buffer, torch.Tensor) and not isinstance(buffer, FakeTensor):
+                    at_the_end(self._buffers.__setitem__, name, buffer)
+        return apply(self, fn, recurse)
+
+    return applied
+
+
+def swap_contents(t1: torch.Tensor, t2: torch.Tensor) -> None:
     """Swap what two tensors are; each name keeps meaning the same object."""
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__
     t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
@@ -95,15 +120,12 @@ def _refusing_cuda(init):
 
 
 def _refusing_to_compile(compile_):
-    """Under a dispatch mode compiled code runs as if it were not, and what fusion saves would not be seen."""
+    """``torch.compile`` inside a prediction. (The tracker refuses modules that were compiled before.)"""
 
     @functools.wraps(compile_)
     def checked(*args, **kwargs):
         if is_predicting():
-            raise Unpredictable(
-                f"torch.compile at {where()} cannot be predicted: predict the loop without it, which gives an upper "
-                "bound, or measure instead."
-            )
+            raise compiled_code()
         return compile_(*args, **kwargs)
 
     return checked

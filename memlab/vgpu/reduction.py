@@ -2,7 +2,7 @@
 
 Where several blocks work on one output they meet in global memory: a buffer of partial results and a counter
 for every group of blocks. The rules are those of ``setReduceConfig`` in PyTorch's ``ATen/native/cuda/Reduce.cuh``; the
-trace ``cold_200_amp`` shows them 27 times (8,388,608 and 16 bytes for the gradient of a weight of 512 numbers over 2,000 rows).
+trace ``cold_200_amp`` shows them 27 times (8,388,608 and 16 bytes for the gradient of 512 weights over 2,000 rows).
 """
 
 from math import prod

@@ -99,4 +99,6 @@ def _fresh(func, out: FakeTensor) -> Callable | None:
 
 def build_size(tensor: torch.Tensor) -> int:
     """The bytes of a storage that holds just this tensor."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta").untyped_storage().nbytes()
+    return (
+        torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta").untyped_storage().nbytes()
+    )

@@ -274,7 +274,7 @@ def test_a_moved_slider_shows_a_prediction_before_anything_trains():
     lab = make()
     lab._controls["batch_size"].value = 32
     wait_for(lambda: "Predicted for a T4" in said(lab._sentence))
-    assert "predicted on T4" in lab._memory.value
+    assert "predicted for T4" in lab._memory.value
     assert "T4 has 14.6 GiB" in said(lab._memory)
     assert "PyTorch would reserve" in said(lab._sentence)
     assert lab.trace is None  # nothing has trained

@@ -1,0 +1,197 @@
+"""What cannot be predicted is refused in one clear sentence, with what to do."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import memlab.vgpu.backend
+from memlab import predict
+from memlab.errors import BadTrain, BadValue, NoVirtualGpu, Unpredictable, WrongDevice
+from memlab.vgpu import CARDS, find_card
+
+library = torch.library.Library("memlab_tests", "DEF")
+library.define("twice(Tensor x) -> Tensor")
+library.impl("twice", lambda x: x * 2, "CPU")
+
+
+def names_a_module(device):
+    yield nn.Linear(3, 3).to("cuda")(torch.ones(3, device=device)).sum()
+
+
+def names_a_method(device):
+    yield torch.ones(3).cuda().sum()
+
+
+def names_a_factory(device):
+    yield torch.ones(3, device="cuda").sum()
+
+
+def names_autocast(device):
+    with torch.autocast("cuda", torch.bfloat16):
+        yield torch.ones(3, device=device).sum()
+
+
+def names_autocast_by_keyword(device):
+    with torch.autocast(device_type="cuda"):
+        yield torch.ones(3, device=device).sum()
+
+
+def names_the_scaler(device):
+    torch.amp.GradScaler()
+    yield
+
+
+def names_the_old_scaler(device):
+    torch.amp.GradScaler("cuda")
+    yield
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        names_a_module,
+        names_a_method,
+        names_a_factory,
+        names_autocast,
+        names_autocast_by_keyword,
+        names_the_scaler,
+        names_the_old_scaler,
+    ],
+)
+def test_a_device_named_outright(train):
+    line = train.__code__.co_firstlineno + 1
+    with pytest.raises(WrongDevice, match=rf"'cuda.*' at test_bad_input.py:{line}: use the device that train is given"):
+        predict(train)
+
+
+def test_tokens_left_on_the_cpu():
+    def train(device):
+        model = nn.Embedding(300, 3).to(device)
+        tokens = torch.zeros(4, 8, dtype=torch.int64)
+        yield model(tokens).sum()
+
+    line = train.__code__.co_firstlineno + 3
+    words = f"at test_bad_input.py:{line} got int64[4, 8] on the CPU and float32[300, 3] on the GPU: move both with"
+    with pytest.raises(WrongDevice, match=re.escape(words)):
+        predict(train)
+
+
+def test_floats_left_on_the_cpu():
+    def train(device):
+        yield nn.Linear(300, 8).to(device)(torch.ones(4, 300)).sum()
+
+    with pytest.raises(WrongDevice, match=r"float32\[4, 300\] on the CPU"):
+        predict(train)
+
+
+def test_a_size_that_depends_on_the_data():
+    def train(device):
+        x = torch.ones(100, device=device)
+        yield x[x > 0].sum()
+
+    with pytest.raises(Unpredictable, match=r"nonzero.* has a result that depends on the data.*torch.where"):
+        predict(train)
+
+
+def test_an_operator_without_a_fake_kernel():
+    def train(device):
+        yield torch.ops.memlab_tests.twice(torch.ones(3, device=device)).sum()
+
+    with pytest.raises(Unpredictable, match=r"memlab_tests.twice.* has no fake kernel: give it one .*register_fake"):
+        predict(train)
+
+
+def test_a_branch_on_the_data_is_taken_one_way():
+    taken = []
+
+    def train(device):
+        x = torch.ones(3, device=device)
+        while x.sum() > 1:  # False on a virtual GPU, so the loop ends
+            raise AssertionError
+        taken.append(bool(x.any()))
+        yield x.sum()
+
+    predict(train)
+    assert taken == [False]
+
+
+@pytest.mark.parametrize("compiled", [lambda model: torch.compile(model), lambda model: model.compile() or model])
+def test_compiling_in_the_loop(compiled):
+    def train(device):
+        yield compiled(nn.Linear(3, 3).to(device))(torch.ones(3, device=device)).sum()
+
+    with pytest.raises(Unpredictable, match=r"torch.compile at test_bad_input.py:\d+ cannot be predicted"):
+        predict(train)
+
+
+def test_a_module_compiled_before():
+    model = nn.Sequential(nn.Linear(3, 3))
+    model[0].compile(backend="eager")
+
+    def train(device):
+        yield model.to(device)(torch.ones(3, device=device)).sum()
+
+    with pytest.raises(Unpredictable, match=r"torch.compile at test_bad_input.py:\d+ cannot be predicted"):
+        predict(train)
+
+
+def test_an_unknown_card_is_answered_with_those_that_are_known():
+    with pytest.raises(BadValue, match=r"gpu 'K80' is not a card that memlab knows: give one of T4, V100, .*B200\."):
+        find_card("K80")
+    assert find_card("a100 80gb") is CARDS["A100-80GB"]
+    assert find_card("rtx-4090") is CARDS["RTX 4090"]
+
+
+def test_what_measure_refuses_predict_refuses():
+    def train(device, *, batch_size=1):
+        return torch.ones(batch_size, device=device)
+
+    with pytest.raises(BadTrain, match="not a generator"):
+        predict(train)
+    with pytest.raises(BadValue, match="has no setting 'width': its settings are batch_size"):
+        predict(train, width=3)
+
+
+def test_what_train_raises_comes_out_as_it_is():
+    def train(device):
+        torch.ones(3, device=device)
+        raise ZeroDivisionError("mine")
+        yield
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        predict(train)
+
+
+def test_a_torch_without_the_hooks_says_so(monkeypatch):
+    monkeypatch.setattr(memlab.vgpu.backend, "_registered", [])
+    monkeypatch.delattr(torch, "privateuseone", raising=False)
+    monkeypatch.delattr(torch._C._acc, "PrivateUse1Hooks")
+    with pytest.raises(NoVirtualGpu, match=r"torch .* lacks what the virtual GPU needs .*measure still works"):
+        memlab.vgpu.backend.register()
+
+
+TAKEN = """
+import types
+import torch
+torch.utils.rename_privateuse1_backend("npu")
+torch.npu = types.SimpleNamespace(_is_in_bad_fork=lambda: False, manual_seed_all=lambda seed: None)
+from memlab import measure, predict
+def train(device):
+    yield torch.ones(3, device=device).sum()
+try:
+    predict(train)
+except Exception as error:
+    print(type(error).__name__, error)
+print(measure(train, device="cpu").losses[0])
+"""
+
+
+def test_another_backend_in_the_slot():
+    run = subprocess.run([sys.executable, "-c", TAKEN], capture_output=True, text=True, check=True)
+    error, loss = run.stdout.splitlines()
+    assert error.startswith("NoVirtualGpu The virtual GPU needs PyTorch's private-use device, and the backend 'npu'")
+    assert loss == "3.0"

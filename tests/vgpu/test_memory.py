@@ -1,0 +1,73 @@
+"""The memory of a card: its allocator, its limit, and what PyTorch says when it is full."""
+
+import torch
+
+from memlab import predict
+from memlab.vgpu import find_card
+
+MIB = 2**20
+
+
+def train_pieces(device, *, piece=11 * MIB, count=40):
+    """Pieces that leave holes: every second one is freed."""
+    while True:
+        pieces = [torch.empty(piece // 4, device=device) for _ in range(count)]
+        del pieces[::2]
+        pieces.append(torch.empty(3 * piece // 8, device=device))
+        yield pieces[0].sum()
+
+
+def test_expandable_segments_follow_the_environment(monkeypatch):
+    ordinary = predict(train_pieces)
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.setenv(name, "garbage_collection_threshold:0.8,expandable_segments:True")
+        expandable = predict(train_pieces)
+        monkeypatch.delenv(name)
+        assert expandable.peak_allocated < ordinary.peak_allocated  # a piece is its size, not a block of 12 MiB
+        assert expandable.peak_reserved < ordinary.peak_reserved
+
+
+def test_a_block_counts_and_not_the_tensor_in_it():
+    def train(device):
+        piece = torch.empty(11 * MIB // 4, device=device)
+        yield piece[0]
+
+    trace = predict(train)
+    assert trace.by_category == {"temporary": 11 * MIB, "workspace": MIB}  # a segment of 12 MiB, too small to split
+    assert trace.peak_reserved == 12 * MIB
+
+
+def test_out_of_memory_in_cudas_own_words():
+    trace = predict(train_pieces, gpu="T4", piece=1024 * MIB, count=30)
+    card = find_card("T4")
+    assert trace.oom.limit == card.room
+    assert trace.oom.asked == 1024 * MIB
+    assert trace.oom.in_use == 14 * 1024 * MIB
+    assert trace.oom.message == (
+        "CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total capacity of 14.56 GiB of which "
+        "450.44 MiB is free. Of the allocated memory 14.00 GiB is allocated by PyTorch, and 0 bytes is reserved by "
+        "PyTorch but unallocated."
+    )
+    assert trace.sentence.startswith("out of memory in other at aten.empty: asked for 1.00 GiB with 14.0 GiB of 14.4 GiB")
+    assert len(trace.steps) == 1
+
+
+def test_a_budget_takes_from_the_card():
+    assert predict(train_pieces, budget="300 MiB").oom is not None
+    assert predict(train_pieces, budget="900 MiB").oom is None
+    assert predict(train_pieces, budget="100 GiB", gpu="L4", piece=1024 * MIB, count=30).oom.limit == find_card("L4").room
+
+
+def test_cached_blocks_are_given_back_before_memory_runs_out():
+    def train(device):
+        for piece in (200 * MIB, 300 * MIB, 400 * MIB):  # none fits into the one before, all together do not fit
+            yield torch.empty(piece // 4, device=device).sum()
+
+    trace = predict(train, budget="500 MiB")
+    assert trace.oom is None
+    assert trace.peak_reserved <= 500 * MIB
+
+
+def test_a_card_that_is_full_frees_all_of_it_after_the_run():
+    for _ in range(20):
+        assert predict(train_pieces, gpu="T4", piece=1024 * MIB, count=30).oom.in_use == 14 * 1024 * MIB
