@@ -48,14 +48,16 @@ def test_out_of_memory_in_cudas_own_words():
         "450.44 MiB is free. Of the allocated memory 14.00 GiB is allocated by PyTorch, and 0 bytes is reserved by "
         "PyTorch but unallocated."
     )
-    assert trace.sentence.startswith("out of memory in other at aten.empty: asked for 1.00 GiB with 14.0 GiB of 14.4 GiB")
+    words = "out of memory in other at aten.empty: asked for 1.00 GiB with 14.0 GiB of 14.4 GiB in use"
+    assert trace.sentence.startswith(words)
     assert len(trace.steps) == 1
 
 
 def test_a_budget_takes_from_the_card():
     assert predict(train_pieces, budget="300 MiB").oom is not None
     assert predict(train_pieces, budget="900 MiB").oom is None
-    assert predict(train_pieces, budget="100 GiB", gpu="L4", piece=1024 * MIB, count=30).oom.limit == find_card("L4").room
+    too_much = predict(train_pieces, budget="100 GiB", gpu="L4", piece=1024 * MIB, count=30)
+    assert too_much.oom.limit == find_card("L4").room
 
 
 def test_cached_blocks_are_given_back_before_memory_runs_out():

@@ -1,0 +1,90 @@
+"""Which attention a card runs."""
+
+import pytest
+import torch
+
+from memlab import predict
+from memlab.vgpu import find_card
+from memlab.vgpu.composites import CUDNN, EFFICIENT, FLASH, MATH, choose_attention
+
+
+def choose(gpu, dtype=torch.float16, *, shape=(2, 4, 128, 64), keys=None, mask=None, **options):
+    query = torch.empty(shape, dtype=dtype, device="meta", requires_grad=True)
+    key = torch.empty(keys or shape, dtype=dtype, device="meta")
+    return choose_attention(find_card(gpu), query, key, key, mask, **options)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "expected"),
+    [
+        ("T4", torch.float16, EFFICIENT),
+        ("T4", torch.float32, EFFICIENT),
+        ("T4", torch.bfloat16, MATH),
+        ("V100", torch.float16, EFFICIENT),
+        ("A100-40GB", torch.float16, FLASH),
+        ("A100-40GB", torch.bfloat16, FLASH),
+        ("A100-40GB", torch.float32, EFFICIENT),
+        ("A100-40GB", torch.float64, MATH),
+        ("RTX 4090", torch.bfloat16, FLASH),
+        ("H100", torch.bfloat16, CUDNN),
+        ("B200", torch.bfloat16, CUDNN),
+        ("H100", torch.float32, EFFICIENT),
+    ],
+)
+def test_the_card_and_the_precision_choose(gpu, dtype, expected):
+    assert choose(gpu, dtype) == expected
+
+
+def test_what_flash_cannot_do_another_does():
+    mask = torch.empty(128, 128, dtype=torch.bool, device="meta")
+    assert choose("A100-40GB", mask=mask) == EFFICIENT
+    assert choose("A100-40GB", shape=(2, 4, 128, 264)) == EFFICIENT
+    assert choose("A100-40GB", shape=(2, 4, 128, 260)) == MATH  # not a multiple of 8
+    assert choose("A100-40GB", keys=(2, 4, 64, 64), is_causal=True) == EFFICIENT
+    assert choose("A10G", shape=(2, 4, 128, 208)) == EFFICIENT  # sm_86 has no backward for it
+    assert choose("A100-40GB", shape=(2, 4, 128, 208)) == FLASH
+    assert choose("A100-40GB", shape=(4, 128, 64)) == MATH
+    assert choose("A100-40GB", keys=(2, 2, 128, 64)) == MATH
+    assert choose("A100-40GB", keys=(2, 2, 128, 64), enable_gqa=True) == FLASH
+    assert choose("H100", shape=(2, 4, 128, 192)) == FLASH
+    assert choose("H100", dropout_p=0.1) == FLASH  # not a sixteenth
+
+
+def test_the_switches_of_torch_are_obeyed():
+    try:
+        torch.backends.cuda.enable_flash_sdp(False)
+        assert choose("A100-40GB") == EFFICIENT
+        torch.backends.cuda.enable_mem_efficient_sdp(False)
+        assert choose("A100-40GB") == MATH
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+        torch.backends.cuda.enable_mem_efficient_sdp(True)
+
+
+def operators(gpu, precision, **settings):
+    def train(device, *, heads=64, masked=False):
+        q = torch.ones(2, 4, 128, heads, device=device, dtype=precision, requires_grad=True)
+        mask = torch.ones(128, 128, dtype=torch.bool, device=device).tril() if masked else None
+        while True:
+            loss = torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask).sum()
+            loss.backward()
+            q.grad = None
+            yield loss
+
+    trace = predict(train, gpu=gpu, **settings)
+    return {event.op for event in trace.events if "attention" in event.op or "bmm" in event.op}
+
+
+def test_the_chosen_operator_runs_forward_and_backward():
+    flash = "aten._scaled_dot_product_flash_attention"
+    assert operators("A100-40GB", torch.bfloat16) == {flash, f"{flash}_backward"}
+    efficient = "aten._scaled_dot_product_efficient_attention"
+    assert operators("T4", torch.float32) == {efficient, f"{efficient}_backward"}
+    assert operators("A100-40GB", torch.bfloat16, masked=True) == {efficient, f"{efficient}_backward"}
+    cudnn = "aten._scaled_dot_product_cudnn_attention"
+    assert operators("H100", torch.bfloat16) == {cudnn, f"{cudnn}_backward"}
+    assert operators("T4", torch.bfloat16) == {"aten.bmm"}
+
+
+def test_an_odd_head_is_padded_for_flash():
+    assert operators("A100-40GB", torch.bfloat16, heads=60) >= {"aten._scaled_dot_product_flash_attention"}

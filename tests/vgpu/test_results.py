@@ -1,0 +1,66 @@
+"""Remembered results are those that would be worked out."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from memlab import predict
+from memlab.vgpu import results
+from tests.vgpu.test_bytes import train_gpt
+from tests.vgpu.test_features import LOOPS
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    monkeypatch.setattr(results, "_answers", {})
+
+
+@pytest.mark.parametrize("train", [train_gpt, *LOOPS])
+def test_the_second_prediction_equals_the_first(train):
+    first = predict(train)
+    known = len(results._answers)
+    second = predict(train)
+    assert known > 0
+    assert second.events == first.events
+    assert second.peak_reserved == first.peak_reserved
+
+
+@pytest.mark.parametrize("train", [train_gpt, *LOOPS])
+def test_without_memory_the_bytes_are_the_same(train, monkeypatch):
+    remembered = predict(train)
+    monkeypatch.setattr("memlab.vgpu.mode.remembered", lambda mode, func, args, kwargs, work_out: work_out())
+    assert predict(train).events == remembered.events
+
+
+def test_views_share_their_storage_and_results_do_not():
+    seen = []
+
+    def train(device):
+        for _ in range(2):
+            x = torch.ones(64, 64, device=device)
+            view, twice, result = x.t(), x.view(-1)[1:], x * 2
+            assert view._base is None or view._base is x
+            shared = [x.untyped_storage() is other.untyped_storage() for other in (view, twice, result, x.add_(1))]
+            seen.append((shared, view.stride(), twice.storage_offset(), F.pad(x, [0, 1]).shape))
+            yield
+
+    predict(train, steps=2)
+    assert seen[0] == seen[1] == ([True, True, False, True], (1, 64), 1, (64, 65))
+
+
+def test_equal_numbers_of_different_types_are_told_apart():
+    dtypes = []
+
+    def train(device):
+        x = torch.ones(4, dtype=torch.int64, device=device)
+        dtypes.extend((x * number).dtype for number in (1, 1.0, True, 1))
+        yield
+
+    predict(train, steps=1)
+    assert dtypes == [torch.int64, torch.float32, torch.int64, torch.int64]
+
+
+def test_what_is_remembered_is_bounded(monkeypatch):
+    monkeypatch.setattr(results, "MOST", 50)
+    predict(train_gpt)
+    assert len(results._answers) <= 51
