@@ -8,7 +8,8 @@ Every private name of PyTorch that the virtual GPU leans on is used in this file
 - ``patches.py``: ``torch.optim.optimizer._foreach_supported_types``, ``torch._C._swap_tensor_impl``
 - ``mode.py``: ``torch._subclasses.fake_tensor`` (``FakeTensor``, ``FakeTensorMode``, ``unset_fake_temporarily``)
 - ``autocast.py``, ``composites.py``: ``torch._C._ExcludeDispatchKeyGuard``, the dispatch keys ``AutocastPrivateUse1``
-  and ``AutogradPrivateUse1``
+  and ``AutogradPrivateUse1``, ``OpOverload._op_dk``, ``torch._C._get_sdp_priority_order``
+- ``inplace.py``: ``torch._C._storage_Use_Count``, ``Tensor._use_count``, ``torch._C._current_autograd_node``
 
 The slot keeps its name "privateuseone" and gets no device guard. Both are on purpose: once the slot has been
 renamed, PyTorch takes it for *the* accelerator of the process, and backward on a real CUDA card then fails

@@ -1,4 +1,4 @@
-"""Operators that CUDA does not take apart the way other devices do: attention and softmax.
+"""Operators that CUDA does not take apart the way other devices do: attention, softmax, linear.
 
 PyTorch takes such an operator apart before any device sees it. CUDA has its own way for these, and memory differs.
 """
@@ -12,6 +12,9 @@ from memlab.vgpu.mode import card_in_use
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
 MATH, FLASH, EFFICIENT, CUDNN = range(4)  # the numbers of torch.nn.attention.SDPBackend
+# CUDA has a kernel for each of these, and other devices only take them apart (native_functions.yaml). A kernel of the
+# device's own makes the dispatcher keep them whole; the dispatch mode comes first, so it is never reached.
+WHOLE = ("silu_backward", "mish_backward", "_fused_rms_norm")
 DEFAULT_ORDER = [FLASH, EFFICIENT, MATH, CUDNN]
 
 
@@ -21,10 +24,24 @@ def register() -> list[object]:
     for key in ("AutogradPrivateUse1", "PrivateUse1"):  # with autograd, and in inference mode
         library = Library("aten", "IMPL", key)
         library.impl("scaled_dot_product_attention", _attention, key)
+        library.impl("linear", _linear, key)
         library.impl("softmax.int", _softmax, key)
         library.impl("log_softmax.int", _log_softmax, key)
         libraries.append(library)
+    for name in WHOLE:
+        libraries[-1].impl(name, _never_reached, "PrivateUse1")
     return libraries
+
+
+def _never_reached(*args, **kwargs):
+    raise AssertionError("a virtual GPU runs no kernel")
+
+
+def _linear(tensor, weight, bias=None):
+    # at::linear adds the bias in place where it cannot add it in the product, but not under a dispatch mode.
+    if bias is None or tensor.dim() == 2 or tensor.is_contiguous():
+        return aten.linear.default._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, tensor, weight, bias)
+    return torch.matmul(tensor, weight.t()).add_(bias)
 
 
 def _softmax(tensor, dim, dtype=None):

@@ -11,14 +11,20 @@ from torch._prims_common import is_non_overlapping_and_dense_or_false
 aten = torch.ops.aten
 
 # In backward, formulas use these out of place on a fresh tensor of zeros (FunctionsManual.cpp: gather_backward,
-# value_selecting_reduction_backward, index_backward).
+# value_selecting_reduction_backward, index_backward, index_select_backward).
 ON_FRESH_ZEROS = {
     aten.scatter.src: aten.scatter_.src,
     aten.scatter.value: aten.scatter_.value,
+    aten.index_add.default: aten.index_add_.default,
     aten.scatter_add.default: aten.scatter_add_.default,
     aten.index_put.default: aten.index_put_.default,
 }
 
+
+# In the backward of these nodes, on the formula's own first result.
+IN_NODES = {
+    "BinaryCrossEntropyWithLogitsBackward0": {aten.sub.Tensor: aten.sub_.Tensor, aten.mul.Tensor: aten.mul_.Tensor}
+}
 
 # How often a gradient that only the engine's buffer holds is referred to when a dispatch mode sees it: by the buffer,
 # by the dispatcher (twice) and by its Python object; its storage by the tensor and by Python's view of the storage.
@@ -29,7 +35,13 @@ def in_place(func, args: tuple):
     """The operator that a card would run in backward in the place of this one; None if it is this one."""
     if func is aten.add.Tensor:
         return aten.add_.Tensor if _is_accumulation(*args) else None
-    return ON_FRESH_ZEROS.get(func)
+    if func in ON_FRESH_ZEROS:
+        return ON_FRESH_ZEROS[func]
+    node = torch._C._current_autograd_node() if func in _NODE_OPERATORS else None
+    return IN_NODES.get(node.name(), {}).get(func) if node is not None else None
+
+
+_NODE_OPERATORS = {func for rules in IN_NODES.values() for func in rules}
 
 
 def _is_accumulation(held: torch.Tensor, arriving: torch.Tensor) -> bool:

@@ -117,9 +117,9 @@ class VirtualMode(FakeTensorMode):
         if types and func in _COPIES:
             with unset_fake_temporarily():
                 return _brought_home(func, args, out)
-        if func is _EFFICIENT:  # its two random numbers stay on the host (_efficient_attention_forward, attention.cu)
+        if func in _CORRECTIONS:
             with unset_fake_temporarily():
-                return *out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64)
+                return _CORRECTIONS[func](self, out)
         return out
 
     def _on_the_host(self, func, types, args, kwargs) -> Any:
@@ -135,7 +135,23 @@ class VirtualMode(FakeTensorMode):
 _CPU = torch.device("cpu")
 _TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
 _COPIES = {aten._to_copy.default, aten.copy_.default}
-_EFFICIENT = aten._scaled_dot_product_efficient_attention.default
+
+
+def _random_state_on_the_host(mode: VirtualMode, out: tuple) -> tuple:
+    """``_efficient_attention_forward`` (attention.cu): the two numbers are on the card only in a CUDA graph."""
+    return (*out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
+
+
+def _empty_buffer(mode: VirtualMode, out: tuple) -> tuple:
+    """``log_sigmoid_forward_cuda`` (Activation.cpp): only the CPU's kernel uses the buffer."""
+    return out[0], FakeTensor(mode, torch.empty(0, dtype=out[0].dtype, device="meta"), DEVICE)
+
+
+# Results that fake kernels get wrong for CUDA.
+_CORRECTIONS = {
+    aten._scaled_dot_product_efficient_attention.default: _random_state_on_the_host,
+    aten.log_sigmoid_forward.default: _empty_buffer,
+}
 _factories: dict[Any, bool] = {}
 
 

@@ -1,7 +1,8 @@
 """Bytes that an operator needs on CUDA only while it runs: what no tensor shows.
 
-Each rule gives the sizes that CUDA's kernels allocate beside the operator's results and free at its end, and names the
-recorded trace (``tests/test_real_traces.py``) that shows it.
+Each rule gives the sizes that CUDA's kernels allocate beside the operator's results and free at its end. It names the
+recorded trace (``tests/test_real_traces.py``) that shows it or, until one does, the function of PyTorch that says so.
+What cuDNN takes for a convolution is not known before it has measured its own kernels, and is left out.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,6 +54,51 @@ def _index_put(card, args, out):
     return (*[8 * count] * 5, 1)
 
 
+def _embedding_backward(card, args, out):
+    # embedding_dense_backward_cuda and embedding_backward_cuda_kernel: more than 3072 tokens are sorted, and
+    # the gradients of equal ones summed in parts of 10 rows.
+    gradient, tokens, rows = args[:3]
+    count, width = tokens.numel(), gradient.shape[-1]
+    if count <= 3072:
+        return ()
+    segments = min(count, rows)
+    parts = count // 10 + segments
+    index = tokens.element_size()
+    widest = max(gradient.element_size(), 4)
+    return (*[index * count] * 4, *[index * segments] * 2, index * parts, widest * parts * width)
+
+
+def _flash_backward(card, args, out):
+    # mha_bwd: the sums of softmax's backward, and a float32 gradient of the queries; with fewer key heads than query
+    # heads, gradients of keys and values for each query head.
+    query, key = args[1], args[2]
+    batch, heads, length, width = query.shape
+    length = -(-length // 128) * 128
+    padded = -(-width // 32) * 32 if width <= 192 else 256
+    sizes = [4 * batch * heads * length, 4 * batch * heads * length * padded]
+    if key.shape[1] != heads:
+        sizes += [query.element_size() * batch * heads * key.shape[2] * width] * 2
+    return sizes
+
+
+def _efficient_backward(card, args, out):
+    # _efficient_attention_backward: in float32 the product of result and gradient, and its row sums; in half
+    # precision the kernel makes the sums itself, but needs a float32 gradient of the queries.
+    query, result = args[1], args[5]
+    batch, heads, length, width = query.shape
+    sums = 4 * batch * heads * length
+    if query.dtype is torch.float32:
+        return (4 * result.numel(), sums)
+    return (sums, 4 * batch * heads * (-(-length // 64) * 64) * width)
+
+
+def _as_large_as_the_input(copies: int):
+    def rule(card, args, out):
+        return [args[0].numel() * args[0].element_size()] * copies
+
+    return rule
+
+
 RULES: dict[object, Callable] = {
     aten.sum: _reduction(None),
     aten.mean: _reduction(None),
@@ -65,6 +111,12 @@ RULES: dict[object, Callable] = {
     aten.var: _reduction(16),
     aten.var_mean: _reduction(16),
     aten.linalg_vector_norm: _norm,
+    aten.embedding_dense_backward: _embedding_backward,
+    aten._scaled_dot_product_flash_attention_backward: _flash_backward,
+    aten._scaled_dot_product_efficient_attention_backward: _efficient_backward,
+    aten.logsumexp: _as_large_as_the_input(1),  # logsumexp_out_impl: (self - maxes).exp_()
+    # binary_cross_entropy_with_logits: the log-sigmoid, and 1 - target
+    aten.binary_cross_entropy_with_logits: _as_large_as_the_input(2),
     aten.index_put_: _index_put,
     aten.index_put: _index_put,
     aten._index_put_impl_: _index_put,

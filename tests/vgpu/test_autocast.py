@@ -126,7 +126,7 @@ def test_the_lists_are_those_of_the_torch_in_use():
     assert {"aten::softmax.int", "aten::sum.dim_IntList"} <= names["AT_FORALL_FP32_SET_OPT_DTYPE"]
     assert "aten::addcmul" in names["AT_FORALL_PROMOTE"]
     assert all(not one & other for one in names.values() for other in names.values() if one is not other)
-    with pytest.raises(NoVirtualGpu, match="CUDA's autocast lists are not in .*measure still works"):
+    with pytest.raises(NoVirtualGpu, match=r"CUDA's autocast lists are not in .*measure still works"):
         autocast.operators("AT_FORALL_NOTHING")
 
 

@@ -48,7 +48,8 @@ def test_the_mean_of_an_image_takes_the_buffers_that_a_card_took():
 
 
 @pytest.mark.parametrize(
-    ("shape", "dims"), [((8, 16), [1]), ((4096, 128), [1]), ((10, 10), None), ((256, 64), [0]), ((0, 4), [1]), ((), None)]
+    ("shape", "dims"),
+    [((8, 16), [1]), ((4096, 128), [1]), ((10, 10), None), ((256, 64), [0]), ((0, 4), [1]), ((), None)],
 )
 def test_a_small_reduction_needs_none(shape, dims):
     assert card_buffers("A100-40GB", shape, dims) == ()
