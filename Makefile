@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: lab test bench notebooks clean
+.PHONY: lab test test-torch bench notebooks clean
 
 lab: $(INSTALLED)
 	$(BIN)/memlab lab notebooks
@@ -18,6 +18,19 @@ test: $(INSTALLED)
 	fi
 	$(BIN)/pytest
 
+# The package's tests, without notebooks and browser, on another torch, in an environment of its own.
+# From an index without CPU builds this downloads gigabytes: make test-torch TORCH=2.15.0
+TORCH ?= 2.15.0
+OTHER := .venv-torch-$(TORCH)
+test-torch: export MEMLAB_SIZE = ci
+test-torch:
+	test -e $(OTHER)/installed || { \
+		$(PYTHON) -m venv $(OTHER) && \
+		grep -v '^torch==' constraints.txt > $(OTHER)/constraints.txt && \
+		$(OTHER)/bin/python -m pip install -c $(OTHER)/constraints.txt torch==$(TORCH) -e ".[test]" && \
+		touch $(OTHER)/installed; }
+	$(OTHER)/bin/pytest tests --ignore tests/browser --ignore tests/notebooks
+
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench
 
@@ -29,12 +42,12 @@ notebooks: $(INSTALLED)
 		$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb)
 
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-torch-* build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # The file .venv/installed is made last, so a broken install is tried again.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else "memlab needs Python 3.11, 3.12 or 3.13 and $(PYTHON) is %d.%d: install one and name it, as in make lab PYTHON=python3.12." % v)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -c constraints.txt -e ".[test]"
+	$(BIN)/python -m pip install -c constraints.txt -e ".[test,models]"
 	@touch $@

@@ -64,5 +64,6 @@ def test_constraints_pin_every_dependency_within_its_bounds():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {read(line)[0] for line in lines if re.fullmatch(r"[\w.-]+==[\w.]+", line)}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = {read(line)[0] for line in project["dependencies"] + project["optional-dependencies"]["test"]}
+    extras = project["optional-dependencies"]
+    wanted = {read(line)[0] for line in project["dependencies"] + extras["test"] + extras["models"]}
     assert pinned == wanted

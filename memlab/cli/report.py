@@ -37,6 +37,8 @@ def report(target: str, trace: "Trace") -> Iterator[str]:
     yield f"{'flops of a step':<22}{trace.flops:,}"
     yield ""
     yield f"{trace.sentence[0].upper()}{trace.sentence[1:]}."
+    if trace.source == "predicted" and trace.oom:
+        yield trace.oom.message
     if trace.peak_reserved is None:
         yield "A CPU has no allocator that counts, so these are bytes of live tensor storages."
 

@@ -88,7 +88,7 @@ class VirtualMode(FakeTensorMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # see Tracker
 
-    def dispatch(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """One operator. ``types`` is empty when no fake tensor is among its arguments."""
         if func is prim_device:
             return engine_device(args[0])
@@ -98,8 +98,7 @@ class VirtualMode(FakeTensorMode):
         try:
             if not types and (kwargs.get("device") or _CPU).type == "cpu":
                 return self._on_the_host(func, types, args, kwargs)
-            dispatch = super().dispatch
-            out = remembered(self, func, args, kwargs, lambda: dispatch(func, types, args, kwargs))
+            out = remembered(self, func, args, kwargs, lambda: self.dispatch(func, types, args, kwargs))
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Unpredictable(
                 f"{func} at {where()} has a result that depends on the data, which a prediction does not have: "
@@ -125,7 +124,7 @@ class VirtualMode(FakeTensorMode):
     def _on_the_host(self, func, types, args, kwargs) -> Any:
         """Rule 1, for an operator without fake tensors."""
         if _is_factory(func):
-            fake = super().dispatch(func, types, args, kwargs)
+            fake = self.dispatch(func, types, args, kwargs)
             if fake.is_floating_point() and fake.numel() > SMALL:
                 return fake
         with unset_fake_temporarily():

@@ -5,9 +5,9 @@ import platform
 
 import torch
 
-from tests.bench import panel, plain_step, xray
+from tests.bench import panel, plain_step, prediction, xray
 
-FIGURES = (xray, plain_step, panel)
+FIGURES = (prediction, xray, plain_step, panel)
 
 
 def main() -> None:

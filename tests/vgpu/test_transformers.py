@@ -1,0 +1,79 @@
+"""Others' models, unmodified: GPT-2, Llama and BERT from the transformers library, with random weights."""
+
+import resource
+
+import pytest
+import torch
+
+from memlab import predict
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install memlab[models]")
+
+LLAMA = {
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+}
+EIGHT_BILLION = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+}
+MODELS = {
+    "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config()),
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA)),
+    "bert": lambda: transformers.BertForMaskedLM(transformers.BertConfig()),
+}
+
+
+def train(device, *, model="gpt2", batch_size=4, tokens=512):
+    model = MODELS[model]().to(device)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters())
+    while True:
+        ids = torch.randint(0, 1000, (batch_size, tokens)).to(device)
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+def train_eight_billion(device):
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**EIGHT_BILLION)).to(device, torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    while True:
+        ids = torch.randint(0, 1000, (1, 1024)).to(device)
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+@pytest.mark.filterwarnings("default")  # a library's own
+@pytest.mark.parametrize("model", MODELS)
+def test_two_steps_of_adamw_under_autocast(model):
+    trace = predict(train, gpu="A100-40GB", steps=2, model=model)
+    assert trace.oom is None
+    with torch.device("meta"):
+        parameters = sum(parameter.numel() for parameter in MODELS[model]().parameters())
+    assert trace.by_category["parameter"] == 4 * parameters
+    assert trace.by_category["optimizer state"] == 8 * parameters
+    flash = {event.op for event in trace.events if "attention" in event.op}
+    assert any("flash" in operator for operator in flash), flash
+
+
+@pytest.mark.filterwarnings("default")
+def test_eight_billion_parameters_take_no_memory_here():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    trace = predict(train_eight_billion, gpu="B200", steps=2)
+    assert trace.by_category["parameter"] > 8e9 * 2
+    assert trace.by_category["optimizer state"] == pytest.approx(2 * trace.by_category["parameter"], rel=0.01)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 * 2**20  # KiB: 2 GiB

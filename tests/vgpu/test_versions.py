@@ -1,0 +1,40 @@
+"""The same bytes on every supported torch: what was predicted once, with torch 2.13.0, is predicted always.
+
+After a change that is meant to change bytes: ``python -m tests.vgpu.test_versions`` writes the file again.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memlab import predict
+from tests.vgpu.test_bytes import train_gpt, train_mlp
+from tests.vgpu.test_features import LOOPS
+
+FILE = Path(__file__).with_name("expected_bytes.json")
+CASES = {
+    **{f"{train.__name__} on {gpu}": (train, gpu, {}) for train in LOOPS for gpu in ("T4", "A100-40GB", "H100")},
+    "gpt bf16": (train_gpt, "A100-40GB", {"precision": "bf16"}),
+    "gpt bf16 checkpointed": (train_gpt, "A100-40GB", {"precision": "bf16", "checkpoint_every": 1}),
+    "gpt fused": (train_gpt, "T4", {"optimizer": "AdamW fused"}),
+    "mlp momentum": (train_mlp, "L4", {"optimizer": "SGD momentum"}),
+}
+del CASES["drop_path on T4"], CASES["drop_path on A100-40GB"], CASES["drop_path on H100"]  # random by design
+
+
+def predicted(name):
+    train, gpu, settings = CASES[name]
+    trace = predict(train, gpu=gpu, **settings)
+    return [trace.peak_allocated, trace.peak_reserved, trace.allocated[0], trace.flops]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bytes_are_those_of_every_other_torch(name):
+    expected = json.loads(FILE.read_text())
+    assert predicted(name) == expected[name]
+
+
+if __name__ == "__main__":
+    lines = ",\n".join(f"  {json.dumps(name)}: {predicted(name)}" for name in CASES)
+    FILE.write_text(f"{{\n{lines}\n}}\n")
