@@ -73,10 +73,10 @@ class VirtualMode(FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True)
         self.card = card
         self.undo = ExitStack()
+        self._outer: list[VirtualMode | None] = []
 
     def __enter__(self) -> "VirtualMode":
-        # FakeTensorMode enters itself again inside some of its kernels.
-        self._outer = [*getattr(self, "_outer", []), getattr(_thread, "mode", None)]
+        self._outer.append(getattr(_thread, "mode", None))  # itself, where one of its kernels enters it again
         _thread.mode = self
         return super().__enter__()
 
@@ -227,13 +227,14 @@ def compiled_code() -> Unpredictable:
 
 
 def where(error: BaseException | None = None) -> str:
-    """The line of the user's code that is running, or from which an error came: the innermost outside the libraries."""
+    """The line of the user's code that is running, or that an error came from: the innermost outside all libraries."""
     walk = reversed([*traceback.walk_tb(error.__traceback__)]) if error else traceback.walk_stack(None)
     for frame, line in walk:
         path = Path(frame.f_code.co_filename)
-        if not any(path.is_relative_to(folder) for folder in _LIBRARIES):
+        installed = {"site-packages", "dist-packages"} & set(path.parts)
+        if not installed and not any(path.is_relative_to(folder) for folder in _LIBRARIES):
             return f"{path.name}:{line}"
     return "an unknown line"
 
 
-_LIBRARIES = (Path(torch.__file__).parent, Path(__file__).parents[1], Path(threading.__file__).parent)
+_LIBRARIES = (Path(__file__).parents[1], Path(threading.__file__).parent)  # memlab, Python's own

@@ -5,6 +5,7 @@ stay: taking them away at the end of one prediction would pull them from under a
 """
 
 import functools
+import inspect
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -108,13 +109,17 @@ def _clearing(clear_autocast_cache):
 
 def _refusing_cuda(init):
     """Without a GPU PyTorch only warns of ``torch.autocast("cuda")`` and goes on in float32."""
+    signature = inspect.signature(init)
 
     @functools.wraps(init)
-    def checked(self, device=None, *args, **kwargs):
-        given = kwargs.get("device_type", device)
-        if is_predicting() and (given == "cuda" or (given is None and not kwargs)):
-            raise names_cuda("cuda")
-        return init(self, *([] if device is None else [device]), *args, **kwargs)
+    def checked(self, *args, **kwargs):
+        if is_predicting():
+            given = signature.bind(self, *args, **kwargs)
+            given.apply_defaults()
+            device = given.arguments.get("device_type", given.arguments.get("device"))
+            if device == "cuda" and given.arguments["enabled"]:
+                raise names_cuda(device)
+        return init(self, *args, **kwargs)
 
     return checked
 

@@ -45,11 +45,17 @@ def names_the_scaler(device):
     yield
 
 
-def names_the_old_scaler(device):
-    torch.amp.GradScaler("cuda")
+def names_the_scaler_by_default(device):
+    torch.amp.GradScaler(init_scale=1.0)
     yield
 
 
+def names_the_old_scaler(device):
+    torch.cuda.amp.GradScaler()
+    yield
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.cuda.amp.GradScaler:FutureWarning")
 @pytest.mark.parametrize(
     "train",
     [
@@ -59,6 +65,7 @@ def names_the_old_scaler(device):
         names_autocast,
         names_autocast_by_keyword,
         names_the_scaler,
+        names_the_scaler_by_default,
         names_the_old_scaler,
     ],
 )
@@ -66,6 +73,15 @@ def test_a_device_named_outright(train):
     line = train.__code__.co_firstlineno + 1
     with pytest.raises(WrongDevice, match=rf"'cuda.*' at test_bad_input.py:{line}: use the device that train is given"):
         predict(train)
+
+
+def test_what_is_off_may_name_cuda():
+    def train(device):
+        torch.amp.GradScaler(enabled=False)
+        with torch.autocast("cuda", enabled=False):
+            yield torch.ones(3, device=device).sum()
+
+    assert predict(train, steps=1).oom is None
 
 
 def test_tokens_left_on_the_cpu():

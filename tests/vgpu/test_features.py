@@ -223,22 +223,24 @@ def test_offloaded_activations_leave_the_card():
     assert leaves < stays / 4
 
 
-def test_a_module_made_outside_gets_its_weights_back():
-    model = nn.Linear(8, 8)
-    weight, values = model.weight, model.weight.detach().clone()
+def test_a_module_made_outside_gets_its_weights_and_buffers_back():
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
+    weight, buffers = model[0].weight, dict(model.named_buffers())
+    values = {name: value.clone() for name, value in model.state_dict().items()}
 
     def train(device):
         moved = model.to(device)
-        assert moved.weight.device == device
+        assert {tensor.device for tensor in (*moved.parameters(), *moved.buffers())} == {device}
         while True:
             loss = moved(torch.ones(2, 8, device=device)).sum()
             loss.backward()
             yield loss
 
     predict(train)
-    assert model.weight is weight
+    assert model[0].weight is weight
     assert type(weight) is nn.Parameter
-    assert torch.equal(weight, values)
     assert weight.grad is None
+    assert all(buffer is buffers[name] for name, buffer in model.named_buffers())
+    assert all(torch.equal(value, values[name]) for name, value in model.state_dict().items())
     model(torch.ones(2, 8)).sum().backward()
     assert weight.grad.device.type == "cpu"
