@@ -8,11 +8,12 @@ from memlab.nets.checkpointing import run_layers
 
 
 class Attention(nn.Module):
-    """Causal self-attention, all heads at once, by ``F.scaled_dot_product_attention``."""
+    """Self-attention, all heads at once, by ``F.scaled_dot_product_attention``; if ``causal``, to the past alone."""
 
-    def __init__(self, width: int, heads: int):
+    def __init__(self, width: int, heads: int, causal: bool = True):
         super().__init__()
         self.heads = heads
+        self.causal = causal
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
@@ -21,17 +22,17 @@ class Attention(nn.Module):
         batch, tokens, width = x.shape
         qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
 
 
 class Block(nn.Module):
     """Attention and a four times wider MLP, each after a LayerNorm and added to the residual stream."""
 
-    def __init__(self, width: int, heads: int):
+    def __init__(self, width: int, heads: int, causal: bool = True):
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
+        self.attention = Attention(width, heads, causal)
         self.mlp_norm = nn.LayerNorm(width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
@@ -78,11 +79,14 @@ class GPT(nn.Module):
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """``tokens`` and ``targets`` are int64 of shape ``(batch, tokens)``; the result is a scalar."""
+        logits = self.head(self.features(tokens))
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def features(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What the head is given: ``(batch, tokens)`` to ``(batch, tokens, width)``."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.token_embedding(tokens) + self.position_embedding(positions)
-        x = run_layers(self.blocks, x, self.checkpoint_every)
-        logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return self.norm(run_layers(self.blocks, x, self.checkpoint_every))
 
 
 def _initialize(module: nn.Module) -> None:

@@ -1,0 +1,76 @@
+import math
+
+import pytest
+import torch
+
+from memlab import measure, predict
+from memlab.nets import ResNet
+
+IMAGES, LABELS = torch.rand(6, 1, 8, 8), torch.arange(6)
+
+
+def make(**options):
+    torch.manual_seed(0)
+    return ResNet(**{"blocks": (1, 1), "width": 8, "channels": 1, **options})
+
+
+def parameters(blocks, width, channels, classes):
+    """9 c_in c_out a convolution, 2 c a norm, c_in c_out a shortcut that changes shape, the head."""
+    total, inside = 9 * channels * width + 2 * width, width
+    for stage, count in enumerate(blocks):
+        for index in range(count):
+            outside = width * 2**stage
+            total += 9 * inside * outside + 9 * outside**2 + 4 * outside
+            total += inside * outside if index == 0 and stage > 0 else 0
+            inside = outside
+    return total + (inside + 1) * classes
+
+
+@pytest.mark.parametrize(("blocks", "width"), [((1,), 4), ((1, 1), 8), ((2, 2, 2, 2), 16)])
+def test_the_parameters_are_those_of_the_formula(blocks, width):
+    model = make(blocks=blocks, width=width)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters(blocks, width, 1, 10)
+
+
+def test_each_stage_halves_the_image_and_doubles_the_channels():
+    shapes = []
+    model = make(blocks=(1, 2, 1))
+    for block in model.blocks:
+        block.register_forward_hook(lambda module, args, output: shapes.append(tuple(output.shape[1:])))
+    model(IMAGES, LABELS)
+    assert shapes == [(8, 8, 8), (16, 4, 4), (16, 4, 4), (32, 2, 2)]
+
+
+def test_it_starts_at_chance_and_learns():
+    model = make()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(40):
+        loss = model(IMAGES, LABELS)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(math.log(10), abs=1)
+    assert losses[-1] < 0.1
+
+
+def train(device, *, inplace=False, checkpoint_every=0):
+    model = make(inplace=inplace, checkpoint_every=checkpoint_every).to(device)
+    while True:
+        loss = model(IMAGES.to(device), LABELS.to(device))
+        loss.backward()
+        model.zero_grad()
+        yield loss
+
+
+def test_in_place_activations_change_no_loss_and_spare_the_temporary():
+    plain, inplace = (measure(train, device="cpu", inplace=inplace) for inplace in (False, True))
+    assert inplace.losses == plain.losses
+    # BatchNorm keeps its input and ReLU its result, so what ReLU may overwrite was a temporary.
+    highest = [max(predict(train, inplace=inplace).timeline["temporary"]) for inplace in (False, True)]
+    assert highest[1] <= highest[0]
+
+
+def test_checkpointing_changes_no_loss():
+    assert measure(train, device="cpu", checkpoint_every=1).losses == measure(train, device="cpu").losses
