@@ -142,8 +142,9 @@ class Cuda:
         torch.cuda.set_per_process_memory_fraction(min(1.0, (budget or total) / total), self.device)
 
     def release(self) -> None:
-        """Drop garbage cycles and give cached blocks back to the driver."""
+        """Drop garbage cycles, and give cuBLAS's workspaces and cached blocks back: the next run starts cold."""
         gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
 
 

@@ -31,3 +31,7 @@ class WrongDevice(MemlabError, RuntimeError):
 
 class Unpredictable(MemlabError, RuntimeError):
     """What the virtual GPU cannot follow: an operator, a size or a branch that depends on the data."""
+
+
+class NotARecording(MemlabError, ValueError):
+    """A file that ``memlab record`` did not write, or one of another device."""

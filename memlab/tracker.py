@@ -126,6 +126,7 @@ class Tracker(TorchDispatchMode):
         self._hooks.callback(register_optimizer_step_pre_hook(self._enter_optimizer).remove)
         self._hooks.callback(register_optimizer_step_post_hook(self._leave_optimizer).remove)
         self._adopt_gradients()
+        self._held = [(record, record.nbytes) for record in self._records]  # when the step begins
         super().__enter__()
         self._recording = True
         return self
@@ -145,14 +146,9 @@ class Tracker(TorchDispatchMode):
             Event(delta, record.category, phase, module, _op_name(op))
             for record, delta, phase, module, op in self._events
         )
-        # What a storage had when the step began is what it has at the end, less what happened in between.
-        changes: dict[_Record, int] = {}
-        for record, delta, *_ in self._events:
-            changes[record] = changes.get(record, 0) + delta
-        for record in self._records:
-            held = 0 if record.freed is not None else record.nbytes
-            if before := held - changes.get(record, 0):
-                start[record.category] = start.get(record.category, 0) + before
+        for record, nbytes in self._held:
+            if nbytes:
+                start[record.category] = start.get(record.category, 0) + nbytes
         return Xray(start, events, self.peak, self._flops)
 
     # Operators

@@ -31,7 +31,7 @@ class VirtualGpu:
         self.card = find_card(name)
         backend.register()
         self._mode = VirtualMode(self.card)
-        self._memory = VirtualMemory(self.card, self.card.room)
+        self._memory = VirtualMemory(self.card)
 
     @property
     def name(self) -> str:
@@ -39,7 +39,8 @@ class VirtualGpu:
         return self.card.name
 
     def tracker(self, budget: int | None) -> VirtualTracker:
-        """The tracker of a run on this card; the card's allocator keeps the budget."""
+        """The tracker of a run on this card, which starts empty; the card's allocator keeps the budget."""
+        self._memory = VirtualMemory(self.card)
         return VirtualTracker(self._memory)
 
     def tracks_every_step(self, budget: int | None) -> bool:

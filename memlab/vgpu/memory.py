@@ -21,9 +21,9 @@ from memlab.vgpu.scratch import MATMULS, scratch
 class VirtualMemory:
     """Blocks for storages and for what kernels need beside them; the counters of the card's allocator."""
 
-    def __init__(self, card: Card, limit: int):
+    def __init__(self, card: Card):
         self.card = card
-        self.blocks = ExpandableAllocator(limit=limit) if _expandable() else CachingAllocator(limit=limit)
+        self.blocks = (ExpandableAllocator if _expandable() else CachingAllocator)(limit=card.room)
         self._workspaces: dict[bool, Block] = {}
 
     def read_and_reset_peak(self) -> tuple[int, int]:
@@ -101,11 +101,22 @@ class VirtualTracker(Tracker):
             record.block = self._memory.blocks.allocate(record.nbytes)
         except OutOfRoom as error:
             self._refuse(error.asked)
+        self._count_slack(record, 1)
 
     def _give(self, record) -> None:
         if record.block is not None:
+            self._count_slack(record, -1)  # before the block merges with its neighbours
             self._memory.blocks.release(record.block)
             record.block = None
+
+    def _count_slack(self, record, sign: int) -> None:
+        """Count what a block is larger than its storage, at once, so that the sum is right at every moment."""
+        slack = sign * (record.block.size - record.nbytes) if record.block is not None else 0
+        if slack and self._recording:
+            self._resize(self._workspace, self._workspace.nbytes + slack)
+        elif slack:
+            self._workspace.nbytes += slack
+            self.live += slack
 
     def _refuse(self, asked: int) -> NoReturn:
         blocks = self._memory.blocks

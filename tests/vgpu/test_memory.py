@@ -4,6 +4,7 @@ import torch
 
 from memlab import predict
 from memlab.vgpu import find_card
+from tests.vgpu.test_bytes import train_gpt
 
 MIB = 2**20
 
@@ -35,6 +36,13 @@ def test_a_block_counts_and_not_the_tensor_in_it():
     trace = predict(train)
     assert trace.by_category == {"temporary": 11 * MIB, "workspace": MIB}  # a segment of 12 MiB, too small to split
     assert trace.peak_reserved == 12 * MIB
+
+
+def test_every_moment_is_whole_blocks():
+    trace = predict(train_gpt, precision="bf16", gpu="A100-40GB")
+    assert trace.allocated[0] % 512 == trace.peak_allocated % 512 == 0
+    assert all(step.peak_allocated % 512 == 0 for step in trace.steps)
+    assert all(min(values) >= 0 for values in trace.timeline.values())
 
 
 def test_out_of_memory_in_cudas_own_words():
