@@ -1,4 +1,5 @@
-"""The command line: ``memlab lab``, ``memlab doctor``, ``memlab measure``, ``memlab predict``.
+"""The command line: ``memlab lab``, ``memlab doctor``, ``memlab measure``, ``memlab predict``,
+``memlab record``.
 
 A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int``. This package is the
 only one that prints, and no module in it imports torch before its command runs.
@@ -8,10 +9,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from memlab.cli import doctor, lab, measure, predict
+from memlab.cli import doctor, lab, measure, predict, record
 from memlab.errors import MemlabError
 
-_COMMANDS = (lab, doctor, measure, predict)
+_COMMANDS = (lab, doctor, measure, predict, record)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-
-from packaging.requirements import Requirement
+from typing import TYPE_CHECKING
 
 from memlab.units import format_bytes
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 PACKAGES = ("memlab", "torch", "numpy", "matplotlib", "ipywidgets", "jupyterlab")
 _BF16_CAPABILITY = (8, 0)  # Ampere; older cards run bfloat16 by emulation, slowly
@@ -123,7 +125,9 @@ def _package(name: str, facts: Facts) -> Finding:
     return Finding(subject=name, value=version)
 
 
-def _wanted(name: str, requirements: tuple[str, ...]) -> Requirement | None:
+def _wanted(name: str, requirements: tuple[str, ...]) -> "Requirement | None":
+    from packaging.requirements import Requirement  # here: `memlab record` must do without it
+
     return next((wanted for text in requirements if (wanted := Requirement(text)).name == name), None)
 
 

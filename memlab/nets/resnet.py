@@ -64,6 +64,6 @@ class ResNet(nn.Module):
         self.checkpoint_every = checkpoint_every
 
     def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """``images`` are ``(batch, channels, height, width)``, ``labels`` int64 ``(batch,)``; the result is a scalar."""
+        """``images`` are ``(batch, channels, height, width)``, ``labels`` int64 ``(batch,)``; the result a scalar."""
         x = run_layers(self.blocks, self.stem(images), self.checkpoint_every)
         return F.cross_entropy(self.head(x.mean(dim=(2, 3))), labels)

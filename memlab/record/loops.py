@@ -1,0 +1,219 @@
+"""The training loops of the matrix. Every technique is plain PyTorch, switched on by a setting."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
+
+from memlab.nets import GPT, MLP, ResNet, ViT
+
+OPTIMIZERS: dict[str, Callable] = {
+    "SGD": partial(torch.optim.SGD, lr=1e-3),
+    "SGD momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9),
+    "AdamW": torch.optim.AdamW,
+    "AdamW for-loop": partial(torch.optim.AdamW, foreach=False),
+    "AdamW fused": partial(torch.optim.AdamW, fused=True),
+    "Adafactor": torch.optim.Adafactor,
+}
+ATTENTION = {
+    "math": SDPBackend.MATH,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
+CHUNKS = 8
+
+
+def gpt(
+    device,
+    *,
+    depth=12,
+    width=768,
+    heads=12,
+    context=1024,
+    vocabulary=50257,
+    batch_size=8,
+    precision="fp32",
+    checkpoint_every=0,
+    optimizer="AdamW",
+    attention="default",
+    loss="plain",
+    offload=False,
+    accumulate=1,
+) -> Iterator[torch.Tensor]:
+    """A GPT on random tokens. ``batch_size`` sequences a step, in ``accumulate`` parts."""
+    shape = {"depth": depth, "width": width, "heads": heads, "context": context, "vocabulary": vocabulary}
+    model = GPT(**shape, checkpoint_every=checkpoint_every)
+    part = batch_size // accumulate
+
+    def forward() -> torch.Tensor:
+        tokens = torch.randint(vocabulary, (part, context)).to(device)
+        if loss == "chunked":
+            return _chunked_loss(model, tokens)
+        return model(tokens, tokens)
+
+    yield from _train(model, forward, device, precision, optimizer, attention, offload, accumulate)
+
+
+def vit(device, *, batch_size=32, precision="fp32", checkpoint_every=0, optimizer="AdamW") -> Iterator[torch.Tensor]:
+    """ViT-B/16 on random images of 224 pixels."""
+    model = ViT(checkpoint_every=checkpoint_every)
+    yield from _train(model, partial(_classify, model, device, batch_size, 224), device, precision, optimizer)
+
+
+def resnet(
+    device, *, batch_size=64, precision="fp32", optimizer="SGD momentum", inplace=False, channels_last=False, image=64
+) -> Iterator[torch.Tensor]:
+    """A ResNet-18 on random images."""
+    model = ResNet(inplace=inplace)
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    yield from _train(model, partial(_classify, model, device, batch_size, image), device, precision, optimizer)
+
+
+def mlp(
+    device, *, depth=16, width=2048, batch_size=4096, precision="fp32", checkpoint_every=0, optimizer="AdamW"
+) -> Iterator[torch.Tensor]:
+    """Linear and ReLU, ``depth`` times."""
+    model = MLP(depth, width, checkpoint_every=checkpoint_every)
+
+    def forward() -> torch.Tensor:
+        return model(torch.randn(batch_size, width).to(device, _dtype_of(model))).square().mean()
+
+    yield from _train(model, forward, device, precision, optimizer)
+
+
+def transformers_model(device, *, name="gpt2", batch_size=4, tokens=512, precision="bf16") -> Iterator[torch.Tensor]:
+    """A model of the transformers library, with random weights from its default configuration."""
+    import transformers
+
+    classes = {
+        "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config()),
+        "bert": (transformers.BertForMaskedLM, transformers.BertConfig()),
+        "llama": (
+            transformers.LlamaForCausalLM,
+            transformers.LlamaConfig(
+                hidden_size=1024, intermediate_size=2816, num_hidden_layers=12, num_attention_heads=16
+            ),
+        ),
+    }
+    class_, configuration = classes[name]
+    model = class_(configuration).train()
+
+    def forward() -> torch.Tensor:
+        ids = torch.randint(1000, (batch_size, tokens)).to(device)
+        return model(input_ids=ids, labels=ids).loss
+
+    yield from _train(model, forward, device, precision, "AdamW")
+
+
+def timm_model(device, *, name="resnet50", batch_size=32, precision="bf16") -> Iterator[torch.Tensor]:
+    """A model of the timm library, with random weights."""
+    import timm
+
+    model = timm.create_model(name, num_classes=10).train()
+
+    def forward() -> torch.Tensor:
+        images, labels = torch.randn(batch_size, 3, 224, 224).to(device), torch.zeros(batch_size, dtype=torch.int64)
+        return F.cross_entropy(model(images), labels.to(device))
+
+    yield from _train(model, forward, device, precision, "SGD momentum")
+
+
+def _train(
+    model: nn.Module,
+    forward: Callable[[], torch.Tensor],
+    device: torch.device,
+    precision: str,
+    optimizer: str,
+    attention: str = "default",
+    offload: bool = False,
+    accumulate: int = 1,
+) -> Iterator[torch.Tensor]:
+    model.to(device, torch.bfloat16 if precision == "pure bf16" else None)
+    update = _step_in_backward(model) if optimizer == "AdamW in backward" else _step(model, optimizer)
+    scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+    while True:
+        for _ in range(accumulate):
+            with (
+                _products(precision),
+                _attention(attention),
+            ):  # backward too, where a checkpoint runs the attention again
+                with _autocast(device, precision), _offloading(offload):
+                    loss = forward() / accumulate
+                scaler.scale(loss).backward()
+        update(scaler)
+        yield loss
+
+
+def _classify(model, device, batch_size: int, image: int) -> torch.Tensor:
+    images = torch.randn(batch_size, 3, image, image).to(device, _dtype_of(model))
+    return model(images, torch.zeros(batch_size, dtype=torch.int64).to(device))
+
+
+def _dtype_of(model: nn.Module) -> torch.dtype:
+    return next(model.parameters()).dtype
+
+
+def _autocast(device: torch.device, precision: str) -> AbstractContextManager:
+    dtype = AUTOCAST.get(precision)
+    return torch.autocast(device.type, dtype) if dtype else nullcontext()
+
+
+@contextmanager
+def _products(precision: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _attention(name: str) -> AbstractContextManager:
+    return sdpa_kernel(ATTENTION[name]) if name in ATTENTION else nullcontext()
+
+
+def _offloading(on: bool) -> AbstractContextManager:
+    return torch.autograd.graph.save_on_cpu() if on else nullcontext()
+
+
+def _chunked_loss(model: GPT, tokens: torch.Tensor) -> torch.Tensor:
+    """The loss in parts whose logits are made again in backward, so that all of them never exist at once."""
+
+    def part(features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(model.head(features), targets, reduction="sum")
+
+    features, targets = model.features(tokens).flatten(0, 1), tokens.flatten()
+    pieces = zip(features.chunk(CHUNKS), targets.chunk(CHUNKS), strict=True)
+    return sum(checkpoint(part, *piece, use_reentrant=False) for piece in pieces) / targets.numel()
+
+
+def _step(model: nn.Module, name: str) -> Callable[[torch.amp.GradScaler], None]:
+    optimizer = OPTIMIZERS[name](model.parameters())
+
+    def update(scaler: torch.amp.GradScaler) -> None:
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    return update
+
+
+def _step_in_backward(model: nn.Module) -> Callable[[torch.amp.GradScaler], None]:
+    """An optimizer for every parameter, which steps and frees the gradient as soon as it is there."""
+    optimizers = {parameter: torch.optim.AdamW([parameter], foreach=False) for parameter in model.parameters()}
+
+    def step(parameter: nn.Parameter) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in optimizers:
+        parameter.register_post_accumulate_grad_hook(step)
+    return lambda scaler: None

@@ -1,0 +1,214 @@
+"""Run cases on a device, and keep what each took in one file."""
+
+import gzip
+import json
+import platform
+import statistics
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import memlab
+from memlab.device import Cuda, Device
+from memlab.errors import NotARecording
+from memlab.files import write_atomically
+from memlab.record.cases import Case
+from memlab.record.events import EventRecorder
+from memlab.run import Run
+from memlab.trace import Category, Trace
+
+FORMAT = 1
+STEPS = 6  # unwatched; the first sets up
+WATCHED = 8  # three X-rayed, the rest plain
+
+
+def record(
+    cases: Iterable[Case], device: Device, file: Path, *, seconds: float, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Record the cases that the file does not have yet, and write the file after each.
+
+    A case that fails is kept with its error. No case is begun that would, going by the longest so far, end after
+    ``seconds``.
+
+    Args:
+        cases: what to record, in this order.
+        device: where.
+        file: JSON, begun or gone on with.
+        seconds: how long the whole may take.
+        say: is told how each case went.
+
+    Raises:
+        NotARecording: the file is something else, or of another device.
+    """
+    recording = _read_or_begin(file, device)
+    begun, longest = time.monotonic(), 0.0
+    for case in cases:
+        if case.name in recording["cases"]:
+            continue
+        if time.monotonic() - begun + longest > seconds:
+            say(f"out of time before {case.name}: run the same again to go on")
+            break
+        case_begun = time.monotonic()
+        recording["cases"][case.name] = result = _record_case(case, device, file)
+        longest = max(longest, time.monotonic() - case_begun)
+        write_atomically(file, _text(recording))
+        say(f"{case.name}: {_summary(result)}")
+    return recording
+
+
+def read(file: Path) -> dict[str, Any]:
+    """A recording.
+
+    Raises:
+        NotARecording: the file is something else.
+    """
+    try:
+        recording = json.loads(file.read_text(encoding="utf-8"))
+        found = recording["memlab_recording"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NotARecording(f"{file} is not a recording ({error}): give a file that memlab record wrote.") from None
+    if found != FORMAT:
+        raise NotARecording(f"{file} is a recording of format {found!r}, this memlab reads {FORMAT}: record it again.")
+    return recording
+
+
+def _read_or_begin(file: Path, device: Device) -> dict[str, Any]:
+    if not file.exists():
+        return {"memlab_recording": FORMAT, **_machine(device), "cases": {}}
+    recording = read(file)
+    if recording["device"] != device.name:
+        raise NotARecording(
+            f"{file} is a recording of {recording['device']}, this device is {device.name}: give another file."
+        )
+    return recording
+
+
+def _machine(device: Device) -> dict[str, Any]:
+    facts = {
+        "source": device.source,
+        "device": device.name,
+        "memlab": memlab.__version__,
+        "commit": _ask("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    if isinstance(device, Cuda):
+        properties = torch.cuda.get_device_properties(device.device)
+        facts |= {
+            "driver": _ask("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+            "total_memory": properties.total_memory,
+            "capability": [properties.major, properties.minor],
+            "processors": properties.multi_processor_count,
+        }
+    return facts
+
+
+def _ask(*command: str) -> str | None:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _record_case(case: Case, device: Device, file: Path) -> dict[str, Any]:
+    result: dict[str, Any] = {"loop": case.loop.__name__, "settings": dict(case.settings), "holdout": case.holdout}
+    try:
+        result |= _unwatched(case, device)
+        result |= _watched(case, device)
+        if case.events and isinstance(device, Cuda):
+            result["events"] = _write_events(case, device, file)
+    except Exception as error:  # the other cases may do better
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        result["error"] = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {str(error)[:300]}"
+    return result
+
+
+def _unwatched(case: Case, device: Device) -> dict[str, Any]:
+    """Peaks and seconds of steps that nobody looks into: bytes are [allocated, reserved] a step."""
+    if device.source == "predicted":
+        trace = Run(case.loop, case.settings, device, steps=3).complete()
+        reserved = trace.peak_reserved
+        return {"peaks": [[step.peak_allocated, reserved] for step in trace.steps], "oom": trace.oom is not None}
+    peaks, seconds = [], []
+    device.release()
+    generator = case.loop(device.device, **case.settings)
+    try:
+        for _ in range(STEPS):
+            device.start_step()
+            begun = time.perf_counter()
+            next(generator)
+            _wait(device)
+            seconds.append(time.perf_counter() - begun)
+            peaks.append([device.peak_allocated(), device.peak_reserved()])
+    except torch.OutOfMemoryError as error:
+        traceback.clear_frames(error.__traceback__)
+        return {"peaks": peaks, "oom": True}
+    finally:
+        generator.close()
+        device.release()
+    return {"peaks": peaks, "oom": False, "seconds": statistics.median(seconds[2:])}
+
+
+def _watched(case: Case, device: Device) -> dict[str, Any]:
+    """The X-ray: what the peak is made of; and what watching costs."""
+    trace = Run(case.loop, case.settings, device, steps=WATCHED).complete()
+    xrayed = [step.seconds for step in trace.steps[1:] if step.xrayed and step.seconds is not None]
+    return {
+        "xray_peak": trace.peak_allocated,
+        "by_category": {str(category): count for category, count in trace.by_category.items()},
+        "residual": trace.by_category.get(Category.WORKSPACE, 0),
+        "peak_at": _place(trace),
+        "flops": trace.flops,
+        "measured_seconds": trace.seconds_per_step,
+        "xray_seconds": statistics.median(xrayed) if xrayed else None,
+    }
+
+
+def _place(trace: Trace) -> str:
+    return " ".join(part for part in (trace.peak_phase, trace.peak_module, trace.peak_op) if part)
+
+
+def _write_events(case: Case, device: Device, file: Path) -> str:
+    """Two steps from a cold start, as the allocator tells them, in a file beside the recording; its name."""
+    device.release()
+    generator = case.loop(device.device, **case.settings)
+    try:
+        with EventRecorder() as recorder:
+            for _ in range(2):
+                next(generator)
+            _wait(device)
+    finally:
+        generator.close()
+        device.release()
+    name = f"{file.stem}_{case.name.replace(' ', '_').replace('=', '-')}.json.gz"
+    trace = recorder.trace(f"two steps of {case.name} from a cold start, on {device.name}, torch {torch.__version__}")
+    file.with_name(name).write_bytes(gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), mtime=0))
+    return name
+
+
+def _wait(device: Device) -> None:
+    if isinstance(device, Cuda):
+        torch.cuda.synchronize(device.device)
+
+
+def _text(recording: dict[str, Any]) -> str:
+    """JSON with a case a line, so that two recordings can be compared by eye."""
+    head = {key: value for key, value in recording.items() if key != "cases"}
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(case)}" for name, case in recording["cases"].items())
+    return json.dumps(head, indent=1)[:-2] + f',\n "cases": {{\n{lines}\n }}\n}}\n'
+
+
+def _summary(result: dict[str, Any]) -> str:
+    if "error" in result:
+        return result["error"]
+    if result["oom"]:
+        return "out of memory"
+    peak = result["peaks"][-1][0] or result["xray_peak"]
+    return f"{peak:,} bytes"
