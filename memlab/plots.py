@@ -72,7 +72,10 @@ def timeline(trace: Trace, *, budget: str | int | None = None) -> Picture:
     _mark_peak(axes, trace)
     _byte_axis(axes, max(trace.peak_allocated, 0 if limit is None else parse_bytes(limit)) * 1.3)
     if limit is not None:
-        _draw_limit(axes, parse_bytes(limit))
+        # Without a budget, a prediction's limit is what the card has room for.
+        _draw_limit(
+            axes, parse_bytes(limit), trace.device if budget is None and trace.source == "predicted" else "budget"
+        )
     axes.set_xlim(0, max(len(trace.events), 1))
     axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
     _title(axes, trace.sentence, _sources([trace]))
@@ -209,9 +212,9 @@ def _mark_peak(axes: Axes, trace: Trace) -> None:
     )
 
 
-def _draw_limit(axes: Axes, limit: int) -> None:
+def _draw_limit(axes: Axes, limit: int, name: str = "budget") -> None:
     axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.5)
-    text = f"budget {format_bytes(limit)}"
+    text = f"{name} {format_bytes(limit)}"
     place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
     axes.annotate(text, (0, limit), (4, 4), **place, color=LIMIT, fontsize=9, bbox=ground)
@@ -312,11 +315,21 @@ def _legend(picture: Picture) -> None:
 
 
 def _compare(traces: Mapping[str, Trace]) -> str:
-    low, high = (pick(traces, key=lambda name: traces[name].peak_allocated) for pick in (min, max))
-    if low == high:
-        return f"{low}: {traces[low].sentence}"
-    least, most = traces[low].peak_allocated, traces[high].peak_allocated
-    return f"least {format_bytes(least)} with {low}, most {format_bytes(most)} with {high}: {most / least:.2f} times"
+    if len(traces) == 1:
+        (only,) = traces
+        return f"{only}: {traces[only].sentence}"
+    failed = [name for name, trace in traces.items() if trace.oom]
+    fitted = {name: trace.peak_allocated for name, trace in traces.items() if not trace.oom}
+    words = []
+    if fitted:
+        low, high = min(fitted, key=fitted.get), max(fitted, key=fitted.get)
+        if fitted[low] == fitted[high]:
+            words.append(f"{format_bytes(fitted[low])} with {' and '.join(fitted)}")
+        else:
+            times = f"{fitted[high] / max(fitted[low], 1):.2f} times"
+            words.append(f"least {format_bytes(fitted[low])} with {low}")
+            words.append(f"most {format_bytes(fitted[high])} with {high}: {times}")
+    return ", ".join(words + [f"out of memory with {' and '.join(failed)}"] * bool(failed))
 
 
 def _check_some(traces) -> None:

@@ -1,5 +1,6 @@
 """Drive a ``train`` generator: one training step for each ``yield``, its memory measured or predicted."""
 
+import gc
 import inspect
 import time
 import traceback
@@ -128,6 +129,9 @@ class Run:
 
     def __enter__(self) -> "Run":
         with ExitStack() as undo:
+            # Or Python's collector walks through all of PyTorch's own objects, for longer than a small step takes.
+            gc.freeze()
+            undo.callback(gc.unfreeze)
             undo.callback(self._device.release)
             undo.enter_context(
                 torch.random.fork_rng([self._device.device] if self._device.device.type == "cuda" else [])

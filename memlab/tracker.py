@@ -23,6 +23,13 @@ from memlab.modules import ModulesAtWork
 from memlab.trace import Category, Event, OutOfMemory, Phase
 from memlab.units import parse_bytes
 
+# The CPU's attention, which torch.utils.flop_counter does not know, does the arithmetic of a card's.
+_aten = torch.ops.aten
+_ON_CARDS = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _aten._scaled_dot_product_flash_attention_backward,
+}
+
 
 class BudgetExceeded(torch.OutOfMemoryError):
     """An allocation that the budget does not allow: what :class:`Tracker` raises in the place of a card."""
@@ -190,7 +197,8 @@ class Tracker(TorchDispatchMode):
     def _count_flops(self, func, args, kwargs, out) -> None:
         formula = self._formulas.get(id(func), self)  # by id: operators live for ever, and hash slowly
         if formula is self:
-            formula = self._formulas[id(func)] = flop_registry.get(func.overloadpacket)
+            packet = func.overloadpacket
+            formula = self._formulas[id(func)] = flop_registry.get(_ON_CARDS.get(packet, packet))
         if formula:
             # The formulas cost more than a small product itself, and depend on nothing but this.
             key = (func, *(value.shape if isinstance(value, torch.Tensor) else str(value) for value in args))

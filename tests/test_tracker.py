@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from memlab.nets import GPT, MLP
@@ -258,16 +259,30 @@ def test_gradients_that_no_operator_uses_are_gradients_all_the_same():
     assert gradients == [16 * 16 * FLOAT, -16 * 16 * FLOAT]
 
 
+def flops_of_a_step(loss_of):
+    with Tracker(CPU) as tracker:
+        loss_of().backward()
+    return tracker.xray().flops
+
+
 def test_flops_are_those_of_torch_s_own_counter():
     from torch.utils.flop_counter import FlopCounterMode
 
     model, loss_of, _ = gpt_case()
-    with FlopCounterMode(display=False) as counter:
-        loss_of().backward()
-    model.zero_grad()
-    with Tracker(CPU) as tracker:
-        loss_of().backward()
-    assert tracker.xray().flops == counter.get_total_flops() > 0
+    with sdpa_kernel(SDPBackend.MATH):  # torch's counter knows the CPU's own attention not
+        with FlopCounterMode(display=False) as counter:
+            loss_of().backward()
+        model.zero_grad()
+        assert flops_of_a_step(loss_of) == counter.get_total_flops() > 0
+
+
+def test_the_cpus_own_attention_counts_as_a_cards():
+    _, loss_of, _ = gpt_case()
+    fused = flops_of_a_step(loss_of)
+    with sdpa_kernel(SDPBackend.MATH):
+        products = flops_of_a_step(loss_of)
+    assert fused > products  # its backward makes the scores again
+    assert fused - products < 0.2 * products
 
 
 class FakeAllocator:

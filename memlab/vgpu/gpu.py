@@ -1,6 +1,5 @@
 """One virtual card, as a run sees its device."""
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -50,7 +49,6 @@ class VirtualGpu:
     @contextmanager
     def running(self) -> Iterator[None]:
         """The context in which ``train`` runs: tensors on the card can be made and used."""
-        gc.freeze()  # or Python's collector walks through all of PyTorch's objects, for longer than a step takes
         try:
             with self._mode:
                 yield
@@ -58,8 +56,6 @@ class VirtualGpu:
             if any(words in str(error) for words in _NO_CUDA):
                 raise names_cuda("cuda", error) from error
             raise
-        finally:
-            gc.unfreeze()
 
     def start_step(self) -> None:
         """Nothing to reset: the tracker sees every step."""
