@@ -114,6 +114,22 @@ def test_the_panel_is_ready_again_and_runs_to_the_end(page):
     shoot(page, "done")
 
 
+def test_a_moved_slider_and_another_card_show_the_prediction_at_once(page):
+    slider = panel(page).get_by_role("slider").first
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    panel(page).get_by_text("Predicted for a T4: peak").wait_for()
+    expect(panel(page).locator("svg text").filter(has_text="Memory in one step, predicted for T4")).to_be_visible()
+    before = panel(page).get_by_text("PyTorch would reserve").inner_text()
+    panel(page).get_by_label("predict for").focus()
+    page.keyboard.press("h")  # by its first letter, as in any menu
+    panel(page).get_by_text("Predicted for an H100: peak").wait_for()
+    assert panel(page).get_by_text("PyTorch would reserve").inner_text() != before
+    shoot(page, "predicted")
+    slider.focus()
+    page.keyboard.press("Home")
+
+
 def test_stop_before_start_says_so(page):
     panel(page).get_by_role("button", name="Stop", exact=True).focus()
     page.keyboard.press("Enter")
