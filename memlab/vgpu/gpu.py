@@ -40,7 +40,7 @@ class VirtualGpu:
     def tracker(self, budget: int | None) -> VirtualTracker:
         """The tracker of a run on this card, which starts empty; the card's allocator keeps the budget."""
         self._memory = VirtualMemory(self.card)
-        return VirtualTracker(self._memory)
+        return VirtualTracker(self._memory, self._mode)
 
     def tracks_every_step(self, budget: int | None) -> bool:
         """Always: only the tracker sees what is allocated."""

@@ -14,7 +14,7 @@ from memlab.units import GIB, KIB, MIB
 from memlab.vgpu.backend import DEVICE
 from memlab.vgpu.cards import Card
 from memlab.vgpu.inplace import in_place
-from memlab.vgpu.mode import compiled_code, engine_device, prim_device
+from memlab.vgpu.mode import VirtualMode, compiled_code, engine_device, prim_device
 from memlab.vgpu.scratch import MATMULS, scratch
 
 
@@ -69,20 +69,24 @@ def _size(count: int) -> str:
 class VirtualTracker(Tracker):
     """The tracker of a prediction. It must be on in every step: only it sees what is allocated."""
 
-    def __init__(self, memory: VirtualMemory):
+    def __init__(self, memory: VirtualMemory, mode: VirtualMode):
         super().__init__(DEVICE, allocator=memory)
         self._memory = memory
+        self._mode = mode
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is prim_device:  # half of all that is dispatched, so it is answered at once
             return engine_device(args[0])
+        self._types = types
+        if not types and not (kwargs and "device" in kwargs):  # the host's own affair
+            return self._mode.run(func, types, args, kwargs or {})
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _call(self, func, args, kwargs):
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         if self._phase is Phase.BACKWARD and not kwargs and not torch.is_grad_enabled():
             func = in_place(func, args) or func
-        return super()._call(func, args, kwargs)
+        return self._mode.run(func, self._types, args, kwargs)
 
     def _see_workspace(self, func, args, out) -> None:
         try:

@@ -15,7 +15,7 @@
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,14 @@ class VirtualMode(FakeTensorMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # see Tracker
 
+    def run(self, func, types: Iterable[type], args: tuple, kwargs: dict) -> Any:
+        """One operator, for the tracker above: straight, without a way through PyTorch's dispatcher once more."""
+        torch._C._unset_dispatch_mode(_FAKE)
+        try:
+            return self.__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            torch._C._set_dispatch_mode(self)
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """One operator. ``types`` is empty when no fake tensor is among its arguments."""
         if func is prim_device:
@@ -131,6 +139,7 @@ class VirtualMode(FakeTensorMode):
             return func(*args, **kwargs)
 
 
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 _CPU = torch.device("cpu")
 _TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
 _COPIES = {aten._to_copy.default, aten.copy_.default}
