@@ -73,6 +73,7 @@ class VirtualMode(FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True)
         self.card = card
         self.undo = ExitStack()
+        self.attributes: dict[torch.device, dict[str, Any]] = {}  # of a fake tensor; see results.make_fake
         self._outer: list[VirtualMode | None] = []
 
     def __enter__(self) -> "VirtualMode":

