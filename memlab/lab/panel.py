@@ -111,7 +111,8 @@ class Lab:
 
     def stop(self) -> None:
         """Ask the run that is going on to end after the step it is in."""
-        if self._worker.stop():
+        if self._job is not None and not self._job.done():
+            self._job.stopping.set()
             self._say("Stopping after this step.")
         else:
             self._say("Nothing is running: press Run to start.")

@@ -328,6 +328,14 @@ def test_a_run_names_what_was_predicted_for_it():
     wait_for(lambda: "step, predicted" not in lab._memory.value)
 
 
+def test_stop_is_for_runs_and_leaves_a_prediction_alone():
+    lab = make()
+    lab._controls["batch_size"].value = 16
+    lab.stop()
+    assert "Nothing is running" in said(lab._status)
+    wait_for(lambda: "Predicted for a T4" in said(lab._sentence))
+
+
 def test_a_slider_moved_while_it_trains_does_not_disturb_the_run():
     slow = Slow()
     lab = make(slow, steps=3)
