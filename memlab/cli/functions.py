@@ -1,5 +1,6 @@
 """What ``memlab measure`` and ``memlab predict`` are given: ``FILE:FUNCTION key=value ...``."""
 
+import argparse
 import ast
 import importlib.util
 import inspect
@@ -10,6 +11,15 @@ from types import ModuleType
 from typing import Any
 
 from memlab.errors import BadValue
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, steps: int, budget: str) -> None:
+    """The arguments that both commands take; ``budget`` is its help."""
+    parser.add_argument("target", metavar="FILE:FUNCTION", help="as in loop.py:train")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="passed on to the function")
+    parser.add_argument("--steps", type=read_value, default=steps, metavar="N", help="how many (default: %(default)s)")
+    parser.add_argument("--budget", metavar="SIZE", help=budget)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the trace there")
 
 
 def load_function(target: str) -> Callable:

@@ -1,9 +1,8 @@
 """``memlab measure FILE:FUNCTION key=value ...``: measure a ``train`` function from a file."""
 
 import argparse
-from pathlib import Path
 
-from memlab.cli.functions import load_function, read_settings, read_value
+from memlab.cli.functions import add_arguments, load_function, read_settings
 from memlab.cli.report import show
 
 
@@ -16,13 +15,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="Train for real and print the peak memory and what it is made of. "
         "Out of memory is a result like any other, with exit status 0.",
     )
-    parser.add_argument("target", metavar="FILE:FUNCTION", help="as in loop.py:train")
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="passed on to the function")
     # Two plain steps after three X-rayed ones, so that there is a speed to report.
-    parser.add_argument("--steps", type=read_value, default=5, metavar="N", help="how many (default: %(default)s)")
+    add_arguments(parser, steps=5, budget='more than this, such as "15 GiB", is out of memory')
     parser.add_argument("--device", metavar="D", help="cpu or cuda (default: cuda where there is one)")
-    parser.add_argument("--budget", metavar="SIZE", help='more than this, such as "15 GiB", is out of memory')
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the trace there")
     parser.set_defaults(run=run)
 
 

@@ -1,9 +1,8 @@
 """``memlab predict FILE:FUNCTION --gpu T4 key=value ...``: what a ``train`` function would take on a GPU."""
 
 import argparse
-from pathlib import Path
 
-from memlab.cli.functions import load_function, read_settings, read_value
+from memlab.cli.functions import add_arguments, load_function, read_settings
 from memlab.cli.report import show
 
 
@@ -16,12 +15,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="Run the function on a virtual GPU, which computes nothing, and print the peak memory that the "
         "real one would reach. Out of memory is a result like any other, with exit status 0.",
     )
-    parser.add_argument("target", metavar="FILE:FUNCTION", help="as in loop.py:train")
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="passed on to the function")
+    add_arguments(parser, steps=3, budget="where less than the whole card is free")
     parser.add_argument("--gpu", default="T4", metavar="CARD", help="T4, A100-40GB, ... (default: %(default)s)")
-    parser.add_argument("--steps", type=read_value, default=3, metavar="N", help="how many (default: %(default)s)")
-    parser.add_argument("--budget", metavar="SIZE", help="where less than the whole card is free")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the trace there")
     parser.set_defaults(run=run)
 
 
