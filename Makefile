@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: lab test test-torch bench notebooks clean
+.PHONY: lab test test-torch bench bench-gpu notebooks clean
 
 lab: $(INSTALLED)
 	$(BIN)/memlab lab notebooks
@@ -33,6 +33,10 @@ test-torch:
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench
+
+# All techniques at once, and the notebooks at size gpu; without a GPU a small rehearsal on the CPU.
+bench-gpu: $(INSTALLED)
+	$(BIN)/python -m tests.bench.gpu
 
 # Runs every notebook and saves what it shows: figures and text, no widget state, no clock times.
 notebooks: export MEMLAB_SIZE = cpu

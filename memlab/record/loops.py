@@ -55,16 +55,16 @@ def gpt(
     def forward() -> torch.Tensor:
         tokens = torch.randint(vocabulary, (part, context)).to(device)
         if loss == "chunked":
-            return _chunked_loss(model, tokens)
+            return chunked_loss(model, tokens, tokens)
         return model(tokens, tokens)
 
-    yield from _train(model, forward, device, precision, optimizer, attention, offload, accumulate)
+    yield from train(model, forward, device, precision, optimizer, attention, offload, accumulate)
 
 
 def vit(device, *, batch_size=32, precision="fp32", checkpoint_every=0, optimizer="AdamW") -> Iterator[torch.Tensor]:
     """ViT-B/16 on random images of 224 pixels."""
     model = ViT(checkpoint_every=checkpoint_every)
-    yield from _train(model, partial(_classify, model, device, batch_size, 224), device, precision, optimizer)
+    yield from train(model, partial(_classify, model, device, batch_size, 224), device, precision, optimizer)
 
 
 def resnet(
@@ -74,7 +74,7 @@ def resnet(
     model = ResNet(inplace=inplace)
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
-    yield from _train(model, partial(_classify, model, device, batch_size, image), device, precision, optimizer)
+    yield from train(model, partial(_classify, model, device, batch_size, image), device, precision, optimizer)
 
 
 def mlp(
@@ -86,7 +86,7 @@ def mlp(
     def forward() -> torch.Tensor:
         return model(torch.randn(batch_size, width).to(device, _dtype_of(model))).square().mean()
 
-    yield from _train(model, forward, device, precision, optimizer)
+    yield from train(model, forward, device, precision, optimizer)
 
 
 def transformers_model(device, *, name="gpt2", batch_size=4, tokens=512, precision="bf16") -> Iterator[torch.Tensor]:
@@ -110,7 +110,7 @@ def transformers_model(device, *, name="gpt2", batch_size=4, tokens=512, precisi
         ids = torch.randint(1000, (batch_size, tokens)).to(device)
         return model(input_ids=ids, labels=ids).loss
 
-    yield from _train(model, forward, device, precision, "AdamW")
+    yield from train(model, forward, device, precision, "AdamW")
 
 
 def timm_model(device, *, name="resnet50", batch_size=32, precision="bf16") -> Iterator[torch.Tensor]:
@@ -123,10 +123,10 @@ def timm_model(device, *, name="resnet50", batch_size=32, precision="bf16") -> I
         images, labels = torch.randn(batch_size, 3, 224, 224).to(device), torch.zeros(batch_size, dtype=torch.int64)
         return F.cross_entropy(model(images), labels.to(device))
 
-    yield from _train(model, forward, device, precision, "SGD momentum")
+    yield from train(model, forward, device, precision, "SGD momentum")
 
 
-def _train(
+def train(
     model: nn.Module,
     forward: Callable[[], torch.Tensor],
     device: torch.device,
@@ -136,6 +136,7 @@ def _train(
     offload: bool = False,
     accumulate: int = 1,
 ) -> Iterator[torch.Tensor]:
+    """Train a model that is still on the host; ``forward()`` gives the loss of one part of a batch."""
     model.to(device, torch.bfloat16 if precision == "pure bf16" else None)
     update = _step_in_backward(model) if optimizer == "AdamW in backward" else _step(model, optimizer)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
@@ -184,13 +185,13 @@ def _offloading(on: bool) -> AbstractContextManager:
     return torch.autograd.graph.save_on_cpu() if on else nullcontext()
 
 
-def _chunked_loss(model: GPT, tokens: torch.Tensor) -> torch.Tensor:
-    """The loss in parts whose logits are made again in backward, so that all of them never exist at once."""
+def chunked_loss(model: GPT, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A GPT's loss in parts whose logits are made again in backward, so that all of them never exist at once."""
 
     def part(features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(model.head(features), targets, reduction="sum")
 
-    features, targets = model.features(tokens).flatten(0, 1), tokens.flatten()
+    features, targets = model.features(tokens).flatten(0, 1), targets.flatten()
     pieces = zip(features.chunk(CHUNKS), targets.chunk(CHUNKS), strict=True)
     return sum(checkpoint(part, *piece, use_reentrant=False) for piece in pieces) / targets.numel()
 
