@@ -105,11 +105,6 @@ class Tracker(TorchDispatchMode):
         self._formulas: dict = {}  # operator -> its formula of floating-point operations, or None
         self._flop_counts: dict = {}
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # PyTorch would wrap __torch_dispatch__ to hide it from torch.compile, at 5 microseconds an operator.
-        return False
-
     # A step
 
     def __enter__(self) -> "Tracker":
@@ -161,7 +156,9 @@ class Tracker(TorchDispatchMode):
     # Operators
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        return self._see_operator(func, args, kwargs or {})
+
+    def _see_operator(self, func, args, kwargs):
         self._update_phase(func, args)
         self._op = func
         for value in args:

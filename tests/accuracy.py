@@ -14,7 +14,7 @@ from typing import Any
 
 from memlab.allocator import rounded
 from memlab.record import loops
-from memlab.record.recorder import read
+from memlab.record.recorder import allocator_settings, read
 from memlab.run import Run
 from memlab.trace import Category, Trace
 from memlab.vgpu import CARDS, VirtualGpu
@@ -89,7 +89,9 @@ def rows(recording: dict[str, Any], *, holdout: bool = True) -> Iterator[Row]:
 
 def predicted(case: dict[str, Any], card: str) -> Trace:
     """The prediction of one recorded case."""
-    return Run(getattr(loops, case["loop"]), case["settings"], VirtualGpu(card), steps=3).complete()
+    gpu = VirtualGpu(card)
+    with allocator_settings(case.get("allocator", ""), gpu):
+        return Run(getattr(loops, case["loop"]), case["settings"], gpu, steps=3).complete()
 
 
 def estimates(trace: Trace) -> dict[str, int]:

@@ -20,19 +20,21 @@ class Case:
         loop: the training loop, from :mod:`memlab.record.loops`.
         settings: its keyword arguments; the rest keep their defaults.
         needs: a library without which the case is left out, or ``""``.
+        allocator: what ``PYTORCH_ALLOC_CONF`` would say, as in ``"expandable_segments:True"``.
         events: whether the allocator's own trace of the first steps is recorded too.
     """
 
     loop: Callable
     settings: Mapping[str, Any] = field(default_factory=dict)
     needs: str = ""
+    allocator: str = ""
     events: bool = False
 
     @property
     def name(self) -> str:
         """``"gpt batch_size=8 precision=bf16"``."""
         words = [self.loop.__name__.removesuffix("_model"), *(f"{key}={self.settings[key]}" for key in self.settings)]
-        return " ".join(words)
+        return " ".join([*words, self.allocator]).strip()
 
     @property
     def holdout(self) -> bool:
@@ -95,6 +97,10 @@ def _matrix() -> Iterator[Case]:
         yield Case(loops.gpt, {"precision": precision, "offload": True})
         yield Case(loops.gpt, {"precision": precision, "accumulate": 2})
         yield Case(loops.gpt, {"precision": precision, "accumulate": 8})
+    for settings in ({"precision": "fp32"}, {"precision": "bf16", "checkpoint_every": 1}, {"precision": "bf16"}):
+        yield Case(loops.gpt, settings, allocator="expandable_segments:True")
+    for precision in ("fp32", "bf16"):
+        yield Case(loops.gpt, {"precision": precision, "optimizer": "AdamW 8-bit"}, needs="torchao")
     for context in (128, 333, 2048):
         yield Case(loops.gpt, {"precision": "bf16", "context": context})
     for width, heads in ((512, 8), (1280, 20), (720, 12)):

@@ -33,7 +33,9 @@ class EventRecorder:
 
     def __enter__(self) -> "EventRecorder":
         self._start = torch.cuda.memory_snapshot()
-        torch.cuda.memory._record_memory_history("all", context="alloc", stacks="all", max_entries=1_000_000)
+        torch.cuda.memory._record_memory_history(
+            "all", context="alloc", stacks="all", max_entries=1_000_000, clear_history=True
+        )
         return self
 
     def __exit__(self, *exception) -> None:

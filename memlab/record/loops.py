@@ -20,6 +20,7 @@ OPTIMIZERS: dict[str, Callable] = {
     "AdamW fused": partial(torch.optim.AdamW, fused=True),
     "Adafactor": torch.optim.Adafactor,
 }
+WITH_A_LIBRARY = ("AdamW 8-bit",)  # from torchao, where it is installed
 ATTENTION = {
     "math": SDPBackend.MATH,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -197,7 +198,7 @@ def chunked_loss(model: GPT, tokens: torch.Tensor, targets: torch.Tensor) -> tor
 
 
 def _step(model: nn.Module, name: str) -> Callable[[torch.amp.GradScaler], None]:
-    optimizer = OPTIMIZERS[name](model.parameters())
+    optimizer = (_with_8_bit_state if name in WITH_A_LIBRARY else OPTIMIZERS[name])(model.parameters())
 
     def update(scaler: torch.amp.GradScaler) -> None:
         scaler.step(optimizer)
@@ -205,6 +206,12 @@ def _step(model: nn.Module, name: str) -> Callable[[torch.amp.GradScaler], None]
         optimizer.zero_grad()
 
     return update
+
+
+def _with_8_bit_state(parameters) -> torch.optim.Optimizer:
+    from torchao.optim import AdamW8bit
+
+    return AdamW8bit(parameters)
 
 
 def _step_in_backward(model: nn.Module) -> Callable[[torch.amp.GradScaler], None]:

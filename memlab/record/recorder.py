@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import os
 import platform
 import statistics
 import subprocess
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from memlab.run import Run
 from memlab.trace import Category, Trace
 
 FORMAT = 1
+ALLOCATOR_VARIABLE = "PYTORCH_ALLOC_CONF"
 STEPS = 6  # unwatched; the first sets up
 WATCHED = 8  # three X-rayed, the rest plain
 
@@ -77,6 +80,31 @@ def read(file: Path) -> dict[str, Any]:
     return recording
 
 
+@contextmanager
+def allocator_settings(settings: str, device: Device) -> Iterator[None]:
+    """Run with these settings of PyTorch's allocator, as in ``"expandable_segments:True"``; ``""`` for its defaults."""
+    if not settings:
+        yield
+        return
+    before = os.environ.get(ALLOCATOR_VARIABLE)
+    try:
+        os.environ[ALLOCATOR_VARIABLE] = settings  # for the virtual GPU
+        _tell_allocator(settings, device)
+        yield
+    finally:
+        if before is None:
+            del os.environ[ALLOCATOR_VARIABLE]
+        else:
+            os.environ[ALLOCATOR_VARIABLE] = before
+        _tell_allocator("expandable_segments:False", device)
+
+
+def _tell_allocator(settings: str, device: Device) -> None:
+    device.release()  # what is cached was cut by the old rules
+    if isinstance(device, Cuda):
+        torch.cuda.memory._set_allocator_settings(settings)
+
+
 def _read_or_begin(file: Path, device: Device) -> dict[str, Any]:
     if not file.exists():
         return {"memlab_recording": FORMAT, **_machine(device), "cases": {}}
@@ -119,11 +147,14 @@ def _ask(*command: str) -> str | None:
 
 def _record_case(case: Case, device: Device, file: Path) -> dict[str, Any]:
     result: dict[str, Any] = {"loop": case.loop.__name__, "settings": dict(case.settings), "holdout": case.holdout}
+    if case.allocator:
+        result["allocator"] = case.allocator
     try:
-        result |= _unwatched(case, device)
-        result |= _watched(case, device)
-        if case.events and isinstance(device, Cuda):
-            result["events"] = _write_events(case, device, file)
+        with allocator_settings(case.allocator, device):
+            result |= _unwatched(case, device)
+            result |= _watched(case, device)
+            if case.events and isinstance(device, Cuda):
+                result["events"] = _write_events(case, device, file)
     except Exception as error:  # the other cases may do better
         last = traceback.extract_tb(error.__traceback__)[-1]
         result["error"] = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {str(error)[:300]}"

@@ -87,7 +87,7 @@ class VirtualMode(FakeTensorMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # see Tracker
+        return False  # see VirtualTracker
 
     def run(self, func, types: Iterable[type], args: tuple, kwargs: dict) -> Any:
         """One operator, for the tracker above: straight, without a way through PyTorch's dispatcher once more."""

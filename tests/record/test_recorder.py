@@ -1,13 +1,14 @@
 """The recorder, on the CPU and on a virtual GPU: what it keeps, and that nothing is lost."""
 
 import json
+import os
 
 import pytest
 import torch
 
 from memlab.device import Cpu
 from memlab.errors import NotARecording
-from memlab.record.cases import Case
+from memlab.record.cases import Case, find_cases
 from memlab.record.recorder import read, record
 from memlab.vgpu import VirtualGpu
 
@@ -69,6 +70,16 @@ def test_a_case_that_fails_is_kept_with_its_error_and_the_others_go_on(tmp_path)
 def test_out_of_memory_is_kept_as_such(tmp_path):
     recording = record([Case(small, {"greedy": True})], VirtualGpu("T4"), tmp_path / "t4.json", seconds=60, say=silent)
     assert recording["cases"]["small greedy=True"]["oom"] is True
+
+
+def test_allocator_settings_reach_the_run_and_are_taken_back(tmp_path):
+    cases = [Case(small, {"width": 2000}), Case(small, {"width": 2000}, allocator="expandable_segments:True")]
+    recording = record(cases, VirtualGpu("T4"), tmp_path / "t4.json", seconds=60, say=silent)
+    ordinary, expandable = recording["cases"].values()
+    assert expandable["allocator"] == "expandable_segments:True"
+    assert expandable["peaks"][-1][0] < ordinary["peaks"][-1][0]
+    assert "PYTORCH_ALLOC_CONF" not in os.environ
+    assert find_cases(["expandable_segments"])
 
 
 def test_it_goes_on_where_it_stopped(tmp_path):
