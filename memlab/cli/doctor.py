@@ -50,6 +50,7 @@ class Facts:
     python_headers: bool = True
     triton: bool = False
     backends: tuple[str, ...] = ()
+    no_virtual_gpu: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ def findings(facts: Facts) -> list[Finding]:
     lines += [_package(name, facts) for name in facts.versions]
     lines.append(_cpu(facts))
     if _torch_works(facts):
-        lines += [*_cuda(facts), _bf16(facts), _compile(facts), _distributed(facts)]
+        lines += [*_cuda(facts), _virtual_gpu(facts), _bf16(facts), _compile(facts), _distributed(facts)]
     return lines
 
 
@@ -151,6 +152,11 @@ def _why_no_cuda(facts: Facts) -> str:
     if not facts.cuda_build:
         return f"this PyTorch is built without CUDA, so {on_cpu}; install a CUDA build as PyTorch's install page says"
     return f"PyTorch cannot use the GPU, so {on_cpu}; look at nvidia-smi, the driver and CUDA_VISIBLE_DEVICES"
+
+
+def _virtual_gpu(facts: Facts) -> Finding:
+    problem = facts.no_virtual_gpu
+    return Finding(subject="virtual GPU", value="no" if problem else "yes: memlab.predict works", problem=problem)
 
 
 def _bf16(facts: Facts) -> Finding:
@@ -212,7 +218,19 @@ def _torch_facts() -> dict[str, object]:
         "cuda_build": torch.version.cuda is not None,
         "gpus": tuple(_gpu(torch, index) for index in range(torch.cuda.device_count() if available else 0)),
         "backends": _backends(torch),
+        "no_virtual_gpu": _why_no_virtual_gpu(),
     }
+
+
+def _why_no_virtual_gpu() -> str:
+    from memlab.errors import NoVirtualGpu
+    from memlab.vgpu import backend
+
+    try:
+        backend.register()
+    except NoVirtualGpu as error:
+        return str(error).rstrip(".")
+    return ""
 
 
 def _gpu(torch, index: int) -> Gpu:

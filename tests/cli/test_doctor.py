@@ -49,6 +49,7 @@ def test_a_machine_on_which_everything_works_has_no_problem():
     assert report["CPU"].value == "16 threads, RAM 64.0 GiB"
     assert report["distributed"].value == "gloo, nccl"
     assert report["bf16"].value == "yes"
+    assert report["virtual GPU"].value == "yes: memlab.predict works"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,7 @@ def test_a_machine_on_which_everything_works_has_no_problem():
         (but(gpus=(), nvidia_driver=False), "CUDA", "no NVIDIA GPU", "use a machine with one"),
         (but(gpus=(), cuda_build=False), "CUDA", "built without CUDA", "install a CUDA build"),
         (but(gpus=()), "CUDA", "cannot use the GPU", "nvidia-smi"),
+        (but(no_virtual_gpu="the slot is taken; predict elsewhere"), "virtual GPU", "slot is taken", "elsewhere"),
         (but(gpus=(T4,)), "bf16", "Tesla T4 (capability 7.5)", 'precision="fp16"'),
         (but(compiler=None), "torch.compile", "no C++ compiler", "install g++"),
         (but(python_headers=False), "torch.compile", "Python.h is missing", "install python3-dev"),
