@@ -148,7 +148,7 @@ def _cuda(facts: Facts) -> Iterator[Finding]:
 def _why_no_cuda(facts: Facts) -> str:
     on_cpu = "memlab measures on the CPU, where its numbers are bytes of live tensor storages"
     if not facts.nvidia_driver:
-        return f"no NVIDIA GPU found, so {on_cpu}; for CUDA's own numbers use a machine with one"
+        return f"no NVIDIA GPU found, so {on_cpu}; for a GPU's numbers predict them, or use a machine with one"
     if not facts.cuda_build:
         return f"this PyTorch is built without CUDA, so {on_cpu}; install a CUDA build as PyTorch's install page says"
     return f"PyTorch cannot use the GPU, so {on_cpu}; look at nvidia-smi, the driver and CUDA_VISIBLE_DEVICES"
