@@ -1,5 +1,5 @@
 """The command line: ``memlab lab``, ``memlab doctor``, ``memlab measure``, ``memlab predict``,
-``memlab record``.
+``memlab record``, ``memlab logbook``.
 
 A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int``. This package is the
 only one that prints, and no module in it imports torch before its command runs.
@@ -9,10 +9,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from memlab.cli import doctor, lab, measure, predict, record
+from memlab.cli import doctor, lab, logbook, measure, predict, record
 from memlab.errors import MemlabError
 
-_COMMANDS = (lab, doctor, measure, predict, record)
+_COMMANDS = (lab, doctor, measure, predict, record, logbook)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,8 +10,9 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from memlab import logbook
 from memlab.device import open_device
-from memlab.errors import BadValue, MemlabError
+from memlab.errors import BadValue, MemlabError, NotWritten
 from memlab.lab.controls import LABEL_WIDTH, Control, make_control
 from memlab.lab.drawing import memory_chart, steps_chart
 from memlab.lab.worker import Job, Worker
@@ -71,6 +72,7 @@ class Lab:
         self._predicted: Trace | None = None
         Run(train, self._shown(), open_device(device), steps=steps, budget=budget)  # says at once what is wrong
         title = title or getattr(train, "__name__", "train").replace("_", " ").capitalize()
+        self._title = title
         self._build(title, budget, find_card(gpu).name)
 
     @property
@@ -268,7 +270,14 @@ class Lab:
             raise
         if trace is not None:
             self._finished.append(trace)
+            self._log(trace)
         return trace
+
+    def _log(self, trace: Trace) -> None:
+        try:
+            logbook.append(self._title, trace)
+        except NotWritten as refusal:  # the run is good all the same
+            self._note_down(str(refusal), alert=True)
 
     def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
         ghosts = list(self._finished)

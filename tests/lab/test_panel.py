@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from memlab import logbook
 from memlab.errors import BadTrain, BadValue
 from memlab.lab import Lab
 from memlab.units import format_bytes
@@ -347,3 +348,15 @@ def test_a_slider_moved_while_it_trains_does_not_disturb_the_run():
     for _ in range(3):
         slow.step.release()
     assert len(lab._job.result(SOON).steps) == 3
+
+
+def test_every_run_is_logged_and_a_logbook_that_cannot_be_written_stops_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "logbook.jsonl"))
+    lab = make(title="My panel")
+    lab.run(batch_size=3)
+    (entry,) = logbook.read()
+    assert (entry.title, entry.settings["batch_size"]) == ("My panel", 3)
+    (tmp_path / "in_the_way").write_text("")
+    monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "in_the_way" / "logbook.jsonl"))
+    assert len(lab.run().steps) == 5
+    assert "set MEMLAB_LOGBOOK to a file that can" in said(lab._note)
