@@ -11,6 +11,7 @@ _HOMES = {
     "Guess": "memlab.lab",
     "Lab": "memlab.lab",
     "MemlabError": "memlab.errors",
+    "Saving": "memlab.lab",
     "Trace": "memlab.trace",
     "format_bytes": "memlab.units",
     "measure": "memlab.run",
