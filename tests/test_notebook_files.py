@@ -11,6 +11,11 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 MOST_BYTES = 300_000
 # Home folders and temporary files, on Linux, macOS and Windows.
 MACHINE_PATH = re.compile(r"(?:/(?:home|Users|root|tmp|var/folders)/|[A-Z]:\\\\?Users\\)[^\s\"']*")
+# A number with a unit in prose: it must come from a cell. Code, and what a teacher is told of minutes, may have one.
+UNIT = r"(?:%|percent\b|[KMGT]i?B\b|bytes?\b|times\b|x\b|\u00d7|m?s\b|seconds?\b|[GT]?FLOPs?\b)"
+TYPED_NUMBER = re.compile(r"(?<![\w.-])\d[\d.,]*\s*" + UNIT)
+FENCED = re.compile(r"(?ms)^```.*?^```")
+CODE = re.compile(FENCED.pattern + r"|`[^`]*`")
 # Jupyter's own copies in .ipynb_checkpoints are not committed.
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb")) + sorted(NOTEBOOKS.glob("[!.]*/*.ipynb"))
 SHIPPED = [pytest.param(path, id=path.relative_to(NOTEBOOKS).as_posix()) for path in PATHS]
@@ -22,7 +27,7 @@ def faults(text: str) -> list[str]:
     found = [f"{len(text.encode())} bytes, more than {MOST_BYTES}"] if len(text.encode()) > MOST_BYTES else []
     if "widgets" in notebook["metadata"]:
         found.append("holds widget state: run `make notebooks`")
-    return [*found, *heading_faults(notebook), *code_faults(notebook)]
+    return [*found, *heading_faults(notebook), *prose_faults(notebook), *code_faults(notebook)]
 
 
 def heading_faults(notebook: dict) -> list[str]:
@@ -36,10 +41,16 @@ def heading_faults(notebook: dict) -> list[str]:
     return found
 
 
+def prose_faults(notebook: dict) -> list[str]:
+    texts = (cell["source"] if cell["cell_type"] == "markdown" else "" for cell in notebook["cells"])
+    numbers = (TYPED_NUMBER.search(CODE.sub("", "".join(text))) for text in texts)
+    return [f"cell {index} says {number[0]!r}: compute it" for index, number in enumerate(numbers) if number]
+
+
 def levels_in(cell: dict) -> list[int]:
     if cell["cell_type"] != "markdown":
         return []
-    text = re.sub(r"(?ms)^```.*?^```", "", "".join(cell["source"]))
+    text = FENCED.sub("", "".join(cell["source"]))
     return [len(marks) for marks in re.findall(r"(?m)^(#{1,6}) ", text)]
 
 
@@ -90,6 +101,9 @@ def notebook(*cells: dict, **metadata) -> str:
         (notebook(markdown("# Second title")), "exactly one H1"),
         (json.dumps({"metadata": {}, "cells": [code(), markdown("# Late title")]}), "exactly one H1"),
         (notebook(markdown("### Too deep")), "jumps from H1 to H3"),
+        (notebook(markdown("It takes 412 MiB.")), "says '412 MiB': compute it"),
+        (notebook(markdown("Nearly 1.5 times as much.")), "says '1.5 times'"),
+        (notebook(markdown("It saves 76% of it.")), "says '76%'"),
         (notebook(code(None)), "was not run"),
         (notebook(code(output_type="error", ename="ValueError")), "ends in an error"),
         (notebook(code(output_type="stream", text=["in /home/ann/memlab/run.py"])), "/home/ann/memlab/run.py"),
@@ -103,5 +117,6 @@ def test_each_fault_is_found(text, fault):
 
 def test_a_clean_notebook_has_no_fault():
     picture = {"output_type": "display_data", "data": {"image/png": "/tmp/aB3/x", "text/plain": "<Figure>"}}
-    fenced = markdown("```python\n# not a heading\n```")
-    assert faults(notebook(markdown("## A"), markdown("### B"), markdown("## C"), code(**picture), fenced)) == []
+    fenced = markdown("```python\n# not a heading\nsize = '3 GiB'\n```")
+    prose = markdown("A batch of 32 on a T4, `budget='3 GiB'`, bfloat16 and GPT-2: 25 minutes.")
+    assert faults(notebook(markdown("## A"), markdown("### B"), markdown("## C"), code(**picture), fenced, prose)) == []
