@@ -8,9 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.checkpoint import checkpoint
 
 from memlab.nets import GPT, MLP, ResNet, ViT
+from memlab.techniques.chunked_loss import chunked_cross_entropy
+from memlab.techniques.step_in_backward import step_in_backward
 
 OPTIMIZERS: dict[str, Callable] = {
     "SGD": partial(torch.optim.SGD, lr=1e-3),
@@ -28,7 +29,6 @@ ATTENTION = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
 AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
-CHUNKS = 8
 
 
 def gpt(
@@ -139,7 +139,7 @@ def train(
 ) -> Iterator[torch.Tensor]:
     """Train a model that is still on the host; ``forward()`` gives the loss of one part of a batch."""
     model.to(device, torch.bfloat16 if precision == "pure bf16" else None)
-    update = _step_in_backward(model) if optimizer == "AdamW in backward" else _step(model, optimizer)
+    update = _step(model, optimizer)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
     while True:
         for _ in range(accumulate):
@@ -187,17 +187,14 @@ def _offloading(on: bool) -> AbstractContextManager:
 
 
 def chunked_loss(model: GPT, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """A GPT's loss in parts whose logits are made again in backward, so that all of them never exist at once."""
-
-    def part(features: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(model.head(features), targets, reduction="sum")
-
-    features, targets = model.features(tokens).flatten(0, 1), targets.flatten()
-    pieces = zip(features.chunk(CHUNKS), targets.chunk(CHUNKS), strict=True)
-    return sum(checkpoint(part, *piece, use_reentrant=False) for piece in pieces) / targets.numel()
+    """A GPT's loss, its logits made in parts."""
+    return chunked_cross_entropy(model.features(tokens), model.head.weight, targets)
 
 
 def _step(model: nn.Module, name: str) -> Callable[[torch.amp.GradScaler], None]:
+    if name == "AdamW in backward":
+        step_in_backward(model.parameters(), OPTIMIZERS["AdamW for-loop"])
+        return lambda scaler: None
     optimizer = (_with_8_bit_state if name in WITH_A_LIBRARY else OPTIMIZERS[name])(model.parameters())
 
     def update(scaler: torch.amp.GradScaler) -> None:
@@ -212,16 +209,3 @@ def _with_8_bit_state(parameters) -> torch.optim.Optimizer:
     from torchao.optim import AdamW8bit
 
     return AdamW8bit(parameters)
-
-
-def _step_in_backward(model: nn.Module) -> Callable[[torch.amp.GradScaler], None]:
-    """An optimizer for every parameter, which steps and frees the gradient as soon as it is there."""
-    optimizers = {parameter: torch.optim.AdamW([parameter], foreach=False) for parameter in model.parameters()}
-
-    def step(parameter: nn.Parameter) -> None:
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
-
-    for parameter in optimizers:
-        parameter.register_post_accumulate_grad_hook(step)
-    return lambda scaler: None

@@ -1,0 +1,1 @@
+"""Finished versions of what the notebooks teach by hand, one file each."""

@@ -1,0 +1,32 @@
+"""The optimizer's step taken inside backward, so that hardly any gradient is alive at a time."""
+
+from collections.abc import Callable, Iterable
+
+from torch import nn
+from torch.optim import Optimizer
+
+
+def step_in_backward(
+    parameters: Iterable[nn.Parameter], make_optimizer: Callable[[list[nn.Parameter]], Optimizer]
+) -> dict[nn.Parameter, Optimizer]:
+    """Give every parameter an optimizer of its own, which steps as soon as backward has its gradient, and frees that.
+
+    The loop is then ``loss.backward()`` alone. What needs all gradients at once (clipping by their norm, a
+    ``GradScaler``) or more than one backward for a step (accumulation) cannot be had together with it.
+
+    Args:
+        parameters: those to train; a parameter that needs no gradient is left out.
+        make_optimizer: called with a list of one parameter, as in ``partial(torch.optim.AdamW, lr=1e-3)``.
+
+    Returns:
+        The optimizer of each parameter, to change learning rates or to save state.
+    """
+    optimizers = {parameter: make_optimizer([parameter]) for parameter in parameters if parameter.requires_grad}
+
+    def step(parameter: nn.Parameter) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in optimizers:
+        parameter.register_post_accumulate_grad_hook(step)
+    return optimizers
