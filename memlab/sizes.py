@@ -19,6 +19,10 @@ class Size:
     steps: int
     mlp_batch_size: int
     mlp_width: int
+    image_size: int
+    patch: int
+    image_batch_size: int
+    resnet_width: int
 
 
 SIZES = {
@@ -34,6 +38,10 @@ SIZES = {
             steps=150,
             mlp_batch_size=256,
             mlp_width=64,
+            image_size=16,
+            patch=4,
+            image_batch_size=32,
+            resnet_width=8,
         ),
         Size(
             name="cpu",
@@ -45,6 +53,10 @@ SIZES = {
             steps=60,
             mlp_batch_size=2048,
             mlp_width=128,
+            image_size=32,
+            patch=8,
+            image_batch_size=64,
+            resnet_width=16,
         ),
         Size(
             name="gpu",
@@ -56,6 +68,10 @@ SIZES = {
             steps=60,
             mlp_batch_size=16384,
             mlp_width=512,
+            image_size=64,
+            patch=8,
+            image_batch_size=128,
+            resnet_width=64,
         ),
     )
 }

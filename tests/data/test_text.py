@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from memlab import data
-from memlab.data import batches, corpus
+from memlab.data import batches, corpus, text
 from memlab.errors import BadValue
 from memlab.nets import GPT
 
@@ -14,7 +13,7 @@ def test_the_splits_are_files_apart(monkeypatch, tmp_path):
     names = [f"{i:02}.py" for i in range(25)]
     for name in names:
         (tmp_path / name).write_text(name)
-    monkeypatch.setattr(data, "_sources", lambda: sorted(tmp_path.iterdir()))
+    monkeypatch.setattr(text, "_sources", lambda: sorted(tmp_path.iterdir()))
     train, held_out = (corpus.__wrapped__(split).tobytes().decode().splitlines() for split in ("train", "held-out"))
     assert held_out == ["00.py", "10.py", "20.py"]
     assert sorted(train + held_out) == names
