@@ -1,20 +1,21 @@
-"""Run a few cells of a notebook without the rest: those that a cell needs, found by the names they use.
-
-``python -m tests.notebooks.cells NOTEBOOK`` runs the section that compares results, as it is and broken in
-every way that ``breaks/`` lists; it prints what came of each, as JSON.
-"""
+"""Run a few cells of a notebook without the rest: those that a cell needs, found by the names they use."""
 
 import ast
 import contextlib
 import io
 import json
+import os
+import subprocess
 import symtable
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+ROOT = Path(__file__).parents[2]
 BREAKS = Path(__file__).parent / "breaks"
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
 
 def code_cells(notebook: Path, section: str | None = None) -> list[str]:
@@ -60,25 +61,21 @@ def _used(table: symtable.SymbolTable) -> Iterator[str]:
         yield from _used(inner)
 
 
-def run(cells: Sequence[str]) -> dict:
-    """The names that the cells leave behind. What they print is thrown away."""
-    space: dict = {"__name__": "__main__"}
+def run(cells: Sequence[str]) -> tuple[dict[str, Any], Any]:
+    """The names that the cells leave behind, and what the last of them shows. What they print is thrown away."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    shown = None
     with contextlib.redirect_stdout(io.StringIO()):
         for cell in cells:
-            exec(compile(cell, "<cell>", "exec"), space)
-    return space
+            *before, last = ast.parse(cell).body
+            if not isinstance(last, ast.Expr):
+                before, last = [*before, last], ast.parse("None").body[0]
+            exec(compile(ast.Module(before, []), "<cell>", "exec"), space)
+            shown = eval(compile(ast.Expression(last.value), "<cell>", "eval"), space)
+    return space, shown
 
 
-def outcome(cells: Sequence[str]) -> str:
-    """``"passes"``, or the error that the cells raise."""
-    try:
-        run(cells)
-    except Exception as error:  # a broken technique may raise anything; only AssertionError is a finding
-        return f"{type(error).__name__}: {error}"
-    return "passes"
-
-
-def broken(cells: Sequence[str], replace: str, by: str) -> list[str]:
+def changed(cells: Sequence[str], replace: str, by: str) -> list[str]:
     """The cells with one piece of code replaced.
 
     Raises:
@@ -86,25 +83,23 @@ def broken(cells: Sequence[str], replace: str, by: str) -> list[str]:
     """
     count = sum(cell.count(replace) for cell in cells)
     if count != 1:
-        raise ValueError(
-            f"{replace!r} stands {count} times in the cells of 'Same result?' and what they need, not once"
-        )
+        raise ValueError(f"{replace!r} stands {count} times in the cells that run, not once")
     return [cell.replace(replace, by) for cell in cells]
 
 
-def breaks(notebook: Path) -> list[dict[str, str]]:
-    """The ways to break a notebook's technique: ``why``, ``replace`` and ``with``."""
-    return tomllib.loads((BREAKS / f"{notebook.stem}.toml").read_text(encoding="utf-8"))["break"]
+def changes(notebook: Path, kind: str) -> list[dict[str, str]]:
+    """The changes of a ``kind``, "break" or "cheat", that stand in ``breaks/``: each ``why``, ``replace``, ``with``."""
+    return tomllib.loads((BREAKS / f"{notebook.stem}.toml").read_text(encoding="utf-8")).get(kind, [])
 
 
-def same_result(notebook: Path) -> dict[str, str]:
-    """What came of the section "Same result?", as it is and after each break."""
-    section = needed(code_cells(notebook), code_cells(notebook, "Same result?"))
-    found = {"as it is": outcome(section)}
-    for case in breaks(notebook):
-        found[case["why"]] = outcome(broken(section, case["replace"], case["with"]))
-    return found
+def printed(module: str, notebook: Path) -> str:
+    """What a module of this folder prints of a notebook, in a process of its own: what cells set in torch stays there.
 
-
-if __name__ == "__main__":
-    print(json.dumps(same_result(Path(sys.argv[1]))))
+    Raises:
+        AssertionError: the module ends in an error.
+    """
+    environment = os.environ | {"MEMLAB_SIZE": "ci", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", f"tests.notebooks.{module}", str(notebook)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

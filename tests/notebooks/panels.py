@@ -1,0 +1,84 @@
+"""``python -m tests.notebooks.panels NOTEBOOK``: its panels at both ends of every control, stopped, interrupted."""
+
+import _thread
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from memlab import Lab
+from memlab.lab.controls import ChoiceControl, Control, SwitchControl
+from tests.notebooks.cells import code_cells, needed, run
+
+STEPS = 2
+
+
+def panels(notebook: Path) -> list[Lab]:
+    """The panels of a notebook; their cells run twice, as a learner may do."""
+    cells = code_cells(notebook)
+    making = [cell for cell in cells if "Lab(" in cell]
+    space, _ = run([*needed(cells, making), *making])
+    return [value for value in space.values() if isinstance(value, Lab)]
+
+
+def ends(control: Control) -> list[Any]:
+    """The values between which a learner can move a control, or all of a menu."""
+    if isinstance(control, SwitchControl):
+        return [False, True]
+    return control.options if isinstance(control, ChoiceControl) else [control.low, control.high]
+
+
+def live_bytes() -> int:
+    """Bytes of all tensors that Python can reach."""
+    gc.collect()
+    tensors = (thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, torch.nn.Parameter))
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())
+
+
+def exercise(lab: Lab) -> Iterator[str]:
+    """Use a panel in every way that may break it; a line for each thing that is not as it should be."""
+    steps, lab._steps = lab._steps, STEPS  # enough to see, for models that take long at one end
+    start = dict(lab._shown())
+    lab.run()
+    before = live_bytes()
+    for name, control in lab._controls.items():
+        for end in ends(control):
+            trace = lab.run(**start | {name: end})
+            if not trace.oom and len(trace.steps) != STEPS:
+                yield f"{name}={end!r}: {trace!r} after {len(trace.steps)} steps"
+    lab._steps = steps
+    yield from interrupted(lab, start)
+    lab.run(**start) if steps <= STEPS else stopped(lab)
+    if (after := live_bytes()) != before:
+        yield f"{after - before:+,} live bytes after all runs"
+
+
+def interrupted(lab: Lab, settings: dict[str, Any]) -> Iterator[str]:
+    """Ctrl-C in the middle of a run."""
+    timer = threading.Timer(0.5, _thread.interrupt_main)
+    timer.start()
+    try:
+        trace = lab.run(**settings)
+    except KeyboardInterrupt:
+        return
+    timer.cancel()
+    if len(trace.steps) < lab._steps:
+        yield f"an interrupted run ended quietly: {trace!r}"
+
+
+def stopped(lab: Lab) -> None:
+    """Run and then Stop, as the buttons do."""
+    lab._run_pressed()
+    lab.stop()
+    while not lab._job.done():
+        pass
+
+
+if __name__ == "__main__":
+    found = [line for lab in panels(Path(sys.argv[1])) for line in exercise(lab)]
+    print("\n".join(found))

@@ -1,0 +1,30 @@
+"""``python -m tests.notebooks.same_result NOTEBOOK``: does its "Same result?" pass, and fail for each break?"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.notebooks.cells import changed, changes, code_cells, needed, run
+
+
+def outcome(cells: Sequence[str]) -> str:
+    """``"passes"``, or the error that the cells raise."""
+    try:
+        run(cells)
+    except Exception as error:  # a broken technique may raise anything; only AssertionError is a finding
+        return f"{type(error).__name__}: {error}"
+    return "passes"
+
+
+def outcomes(notebook: Path) -> dict[str, str]:
+    """What came of the section as it is, and after each break."""
+    section = needed(code_cells(notebook), code_cells(notebook, "Same result?"))
+    found = {"as it is": outcome(section)}
+    for case in changes(notebook, "break"):
+        found[case["why"]] = outcome(changed(section, case["replace"], case["with"]))
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(outcomes(Path(sys.argv[1]))))

@@ -1,0 +1,22 @@
+import pytest
+
+from tests.notebooks import cells
+
+
+def test_only_the_cells_that_are_needed_run():
+    notebook = ["import math", "a = math.pi", "a = 1", "b = 2", "def f(b):\n    return a + b", "c = f(0)", "assert c"]
+    wanted = ["assert c"]
+    assert cells.needed(notebook, wanted) == ["a = 1", "def f(b):\n    return a + b", "c = f(0)", "assert c"]
+
+
+def test_a_change_must_be_found_once():
+    assert cells.changed(["x = 1", "y = 2"], "x = 1", "x = 3") == ["x = 3", "y = 2"]
+    with pytest.raises(ValueError, match="stands 0 times"):
+        cells.changed(["x = 1"], "z", "y")
+    with pytest.raises(ValueError, match="stands 2 times"):
+        cells.changed(["x = 1", "x = 1"], "x = 1", "y")
+
+
+def test_cells_show_what_their_last_line_is():
+    assert cells.run(["x = 1", "x + 1"])[1] == 2
+    assert cells.run(["x = 1"])[1] is None

@@ -1,0 +1,27 @@
+"""Every challenge refuses the stub that a notebook comes with, accepts the solution, and refuses cheats."""
+
+import json
+
+import pytest
+
+from tests.notebooks.cells import NOTEBOOKS, code_cells, printed
+
+POSED = "challenge = Challenge("
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_stub_and_cheats_are_refused_and_the_solution_passes(notebook):
+    found = json.loads(printed("challenge", notebook))
+    passed = [what for what, said in found.items() if said.startswith("Passed.")]
+    refused = [what for what, said in found.items() if said.startswith("Not yet.")]
+    assert passed == ["solution"]
+    assert refused == [what for what in found if what != "solution"]
+    assert len(refused) >= 4
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_solution_solves_the_challenge_of_the_notebook(notebook):
+    def posed(path):
+        return [line for cell in code_cells(path) for line in cell.splitlines() if line.startswith(POSED)]
+
+    assert posed(notebook.parent / "solutions" / notebook.name) == posed(notebook)

@@ -1,0 +1,10 @@
+"""Every panel holds at both ends of its controls, stopped and interrupted, its cells run twice."""
+
+import pytest
+
+from tests.notebooks.cells import NOTEBOOKS, printed
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_nothing_is_broken_or_left_behind(notebook):
+    assert printed("panels", notebook) == ""
