@@ -44,7 +44,7 @@ notebooks: $(INSTALLED)
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
 		$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb)
-	$(BIN)/python -m tests.claims
+	$(BIN)/python -m tests.readme
 
 clean:
 	rm -rf .venv .venv-torch-* build dist .pytest_cache .ruff_cache .hypothesis

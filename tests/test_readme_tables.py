@@ -1,0 +1,81 @@
+"""The README's tables are what the saved notebooks show."""
+
+import json
+
+import pytest
+import torch
+
+from memlab import Claim, Saving, measure, predict
+from tests.readme import NOTEBOOKS, ROOT, TABLES, claims, questions, savings, table, with_tables, written
+
+
+def test_the_readme_has_the_tables_that_the_notebooks_give():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert with_tables(readme, NOTEBOOKS) == readme, "run python -m tests.readme"
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    def notebook(*markdown, title=""):
+        outputs = [{"data": {"text/markdown": text}} for text in markdown]
+        file = tmp_path / "99_a_notebook.ipynb"
+        file.write_text(json.dumps({"cells": [{"source": title}, {"source": "", "outputs": outputs}]}))
+        return file
+
+    return notebook
+
+
+@pytest.mark.parametrize("verdict", ["true", "true when", "false"])
+def test_a_claim_is_found_as_it_shows_itself(notebook, verdict):
+    file = notebook(Claim("It rains | a lot", verdict, "two\ndrops fell.")._repr_markdown_())
+    (found,) = claims(file)
+    assert (*found[:2], found[2].lower(), found[3]) == ("It rains | a lot", f"**{verdict}**", "two drops fell.", "`99`")
+    assert table(claims, [file]).splitlines()[2].startswith(f"| It rains \\| a lot | **{verdict}** | ")
+
+
+def train(device, *, rows):
+    model = torch.nn.Linear(512, 512, device=device)
+    while True:
+        loss = model(torch.zeros(rows, 512, device=device)).sum()
+        loss.backward()
+        model.zero_grad()
+        yield loss
+
+
+def test_a_saving_is_found_as_it_shows_itself(notebook):
+    pairs = [(run(train, rows=100_000), run(train, rows=1)) for run in (measure, predict)]
+    file = notebook(Saving("fewer rows", measured=pairs[0], predicted=pairs[1])._repr_markdown_())
+    ((technique, measured, predicted, where),) = savings(file)
+    assert (technique, where) == ("fewer rows", "`99`")
+    assert measured.endswith("% saved")
+    assert predicted.endswith(", T4")
+
+
+def test_the_question_is_found_below_the_title(notebook):
+    assert list(questions(notebook(title="# A title\n\n**Why?**\n\nText."))) == [("`99_a_notebook`", "Why?")]
+
+
+def test_other_outputs_are_in_no_table(notebook):
+    file = notebook("**True.** Not a claim.", "“A quotation” and more", "| a | table |\n|---|---|\n| of | others |")
+    assert list(claims(file)) == list(savings(file)) == []
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_claim_and_saving_of_a_notebook_is_found(notebook):
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    assert len(list(claims(notebook))) == code.count("Claim(") > 0
+    assert len(list(savings(notebook))) == code.count("Saving(") > 0
+    ((_, question),) = questions(notebook)
+    assert question.endswith("?")
+
+
+def test_what_stands_around_the_marks_stays():
+    once = written("before\n<!-- claims -->\nold\n<!-- end of claims -->\nafter\n", "claims", "new")
+    assert once == "before\n<!-- claims -->\n\nnew\n\n<!-- end of claims -->\nafter\n"
+    assert written(once, "claims", "new") == once
+
+
+def test_each_table_has_its_place():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(readme.count(f"<!-- {rows.__name__} -->") == 1 for rows in TABLES)
