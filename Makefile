@@ -16,7 +16,7 @@ test: $(INSTALLED)
 	else \
 		$(BIN)/ruff check . && $(BIN)/ruff format --check .; \
 	fi
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # The package's tests, without notebooks and browser, on another torch, in an environment of its own.
 # From an index without CPU builds this downloads gigabytes: make test-torch TORCH=2.15.0

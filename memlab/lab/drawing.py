@@ -46,11 +46,12 @@ class Frame:
 
 
 def memory_chart(
-    trace: Trace, ghosts: Sequence[Trace], *, budget: int | None = None, capacity: int | None = None
+    trace: Trace, ghosts: Sequence[Trace], *, origin: str = "", budget: int | None = None, capacity: int | None = None
 ) -> str:
     """One step's memory by category, the peak and the limit named, earlier runs as broken lines.
 
     Args:
+        origin: said in the title, unless the step was measured here and now.
         budget: bytes, drawn as a line.
         capacity: bytes that the card has, a line where the peak comes near it and else a word in the corner.
     """
@@ -59,7 +60,7 @@ def memory_chart(
         trace.peak_allocated, budget or 0, capacity if near else 0, *(ghost.peak_allocated for ghost in ghosts), 1
     )
     frame = Frame(70, 34, WIDTH - 80, 236, len(trace.allocated) - 1, top * 1.2)
-    title = f"Memory in one step, {trace.source} for {trace.device}" if capacity else "Memory in one step"
+    title = ", ".join(filter(None, ("Memory in one step", origin)))
     parts = [_text(0, 18, title, INK, weight=600, size=16), _phases(trace, frame), _byte_axis(frame)]
     parts += _areas(trace, frame)
     for ghost, dashes in zip(reversed(ghosts), GHOST_DASHES, strict=False):

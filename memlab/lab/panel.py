@@ -2,7 +2,6 @@
 
 import threading
 import time
-import traceback
 from collections import deque
 from concurrent import futures
 from html import escape
@@ -13,8 +12,10 @@ import ipywidgets as widgets
 from memlab import logbook
 from memlab.device import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten
+from memlab.lab import recorded
 from memlab.lab.controls import LABEL_WIDTH, Control, make_control
 from memlab.lab.drawing import memory_chart, steps_chart
+from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, run_name, summary
 from memlab.lab.worker import Job, Worker
 from memlab.palette import LIMIT, QUIET_INK
 from memlab.run import Run, Train, check_settings, own_settings
@@ -32,7 +33,8 @@ class Lab:
 
     Show it by naming it at the end of a cell. A moved slider shows at once what a step would take on the card chosen
     in the menu, which need not be there. Run trains for real, Stop ends the run after the step it is in; a slider
-    moved meanwhile counts from the next run on.
+    moved meanwhile counts from the next run on. Where runs of this panel were recorded on other machines, a menu
+    shows them again.
 
     Args:
         train: ``train(device, **settings)``, a generator that yields its loss once a step.
@@ -72,13 +74,19 @@ class Lab:
         self._predicted: Trace | None = None
         Run(train, self._shown(), open_device(device), steps=steps, budget=budget)  # says at once what is wrong
         title = title or getattr(train, "__name__", "train").replace("_", " ").capitalize()
-        self._title = title
-        self._build(title, budget, find_card(gpu).name)
+        self.title = title
+        self._recorded = recorded.runs(title)
+        self._build(budget, find_card(gpu).name)
 
     @property
     def trace(self) -> Trace | None:
         """The trace of the last run that finished or was stopped, None before the first."""
         return self._finished[-1] if self._finished else None
+
+    @property
+    def traces(self) -> tuple[Trace, ...]:
+        """The last three runs, those that the charts show, the newest last."""
+        return tuple(self._finished)
 
     def run(self, **settings: Any) -> Trace:
         """Train with the controls as they stand, ``settings`` changed first, and wait for the trace.
@@ -111,6 +119,16 @@ class Lab:
             raise MemlabError("The run was stopped before its first step ended: run it again.")
         return trace
 
+    def replay(self, trace: Trace) -> None:
+        """Show a run that was recorded before, perhaps on another machine: its pictures, and where it ran.
+
+        Raises:
+            MemlabError: a run is going on.
+        """
+        if self._job is not None and not self._job.done():
+            raise MemlabError("A run is going on: press Stop, or wait for its end, then replay.")
+        self._worker.submit(lambda stopping: self._replay_in_worker(trace))
+
     def stop(self) -> None:
         """Ask the run that is going on to end after the step it is in."""
         if self._job is not None and not self._job.done():
@@ -142,7 +160,7 @@ class Lab:
             controls[name].on_refusal = self._refuse
         return controls
 
-    def _build(self, title: str, budget: str | int | None, gpu: str) -> None:
+    def _build(self, budget: str | int | None, gpu: str) -> None:
         self._card_menu = widgets.Dropdown(
             options=list(CARDS),
             value=gpu,
@@ -160,6 +178,13 @@ class Lab:
             layout={"width": "auto"},
         )
         self._budget_box.observe(self._budget_typed, "value")
+        self._replay_menu = widgets.Dropdown(
+            options=[("choose", None), *((run_name(trace), trace) for trace in self._recorded)],
+            description="recorded",
+            style={"description_width": LABEL_WIDTH},
+            layout={"width": "auto", "display": None if self._recorded else "none"},
+        )
+        self._replay_menu.observe(lambda change: self._replay_chosen(), "value")
         run = widgets.Button(description="Run", button_style="success", layout={"flex": "1 1 0", "height": "36px"})
         stop = widgets.Button(description="Stop", layout={"flex": "1 1 0", "height": "36px"})
         run.on_click(lambda button: self._run_pressed())
@@ -171,6 +196,7 @@ class Lab:
                 *(control.widget for control in self._controls.values()),
                 self._card_menu,
                 self._budget_box,
+                self._replay_menu,
                 widgets.HBox([run, stop], layout={"margin": "10px 0 6px 0"}),
                 self._status,
                 self._note,
@@ -187,7 +213,7 @@ class Lab:
         # Beside each other where there is room, else the pictures below the controls.
         body = widgets.HBox([controls, pictures], layout={"flex_flow": "row wrap"})
         device = open_device(self._device).name
-        self._panel = _Panel([widgets.HTML(_header(title, device)), body], layout={"padding": "8px"})
+        self._panel = _Panel([widgets.HTML(_header(self.title, device)), body], layout={"padding": "8px"})
         self._say(f"Ready: Run trains {self._steps} steps.")
         self._sentence.value = _box("Move a slider to see what a training step would take, press Run to train.")
 
@@ -204,6 +230,7 @@ class Lab:
             self._note_down(f"For the next run: {', '.join(changed)}." if changed else "")
         else:
             self._note_down("")
+            self._end_replay()
             self._predict_soon()
 
     def _predict_soon(self) -> None:
@@ -212,7 +239,19 @@ class Lab:
             settings, gpu = self._shown(), self._card_menu.value
             self._worker.submit(lambda stopping: self._predict_in_worker(settings, gpu, stopping))
 
-    def _refuse(self, refusal: BadValue) -> None:
+    def _replay_chosen(self) -> None:
+        if self._replay_menu.value is not None:
+            try:
+                self.replay(self._replay_menu.value)
+            except MemlabError as refusal:
+                self._replay_menu.value = None
+                self._refuse(refusal)
+
+    def _end_replay(self) -> None:
+        if self._replay_menu.value is not None:
+            self._replay_menu.value, self._progress.value = None, ""
+
+    def _refuse(self, refusal: MemlabError) -> None:
         self._note_down(str(refusal), alert=True)
 
     def _budget_typed(self, change) -> None:
@@ -241,6 +280,7 @@ class Lab:
     def _start(self, settings: dict[str, Any], budget: int | None) -> Job:
         self._running = settings = self._shown() | settings
         self._note_down("")
+        self._end_replay()
         self._job = self._worker.submit(lambda stopping: self._train_in_worker(settings, budget, stopping))
         return self._job
 
@@ -256,17 +296,23 @@ class Lab:
                     return
                 trace = run.trace()
         except Exception as error:  # the loop may still be measured
-            self._note_down(f"No prediction: {_failure_sentence(error, self._train)}")
+            self._note_down(f"No prediction: {failure_sentence(error, self._train)}")
             return
         before, self._predicted = self._predicted, trace
-        self._memory.value = memory_chart(trace, (), capacity=find_card(gpu).capacity)
-        self._sentence.value = _box(_prediction_summary(trace, before))
+        card = find_card(gpu)
+        self._memory.value = memory_chart(trace, (), origin=f"predicted for {card.name}", capacity=card.capacity)
+        self._sentence.value = _box(prediction_summary(trace, before))
+
+    def _replay_in_worker(self, trace: Trace) -> None:
+        self._memory.value = memory_chart(trace, (), origin=f"recorded on {trace.device}")
+        self._progress.value = steps_chart(trace.steps, (), len(trace.steps))
+        self._sentence.value = _box(recorded_summary(trace))
 
     def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
         try:
             trace = self._train_and_draw(settings, budget, stopping)
         except BaseException as error:
-            self._say(_failure_sentence(error, self._train), alert=True)
+            self._say(failure_sentence(error, self._train), alert=True)
             raise
         if trace is not None:
             self._finished.append(trace)
@@ -275,7 +321,7 @@ class Lab:
 
     def _log(self, trace: Trace) -> None:
         try:
-            logbook.append(self._title, trace)
+            logbook.append(self.title, trace)
         except NotWritten as refusal:  # the run is good all the same
             self._note_down(str(refusal), alert=True)
 
@@ -311,7 +357,7 @@ class Lab:
         if run.xray_step != drawn_step:
             trace = run.trace()
             self._memory.value = memory_chart(trace, ghosts, budget=budget)
-            self._sentence.value = _box(_summary(trace, ghosts, self._prediction_of(trace)))
+            self._sentence.value = _box(summary(trace, ghosts, self._prediction_of(trace)))
         self._progress.value = steps_chart(run.steps, [ghost.steps for ghost in ghosts], self._steps)
         return run.xray_step
 
@@ -334,56 +380,6 @@ class _Panel(widgets.VBox):
         return "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."
 
 
-def _summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
-    """What the pictures show, in a sentence or two, compared with the run before."""
-    words = [_capital(trace.sentence)]
-    if earlier:
-        words.append(_comparison(trace, earlier[-1], "the run before"))
-    if trace.peak_reserved is None:
-        words.append("On the CPU this counts the bytes of live tensor storages.")
-    if predicted is not None and predicted.oom is None:
-        words.append(f"Predicted for {_a(predicted.device)}: {format_bytes(predicted.peak_allocated)}")
-    return _sentences(words)
-
-
-def _prediction_summary(trace: Trace, before: Trace | None) -> str:
-    """What would happen on the card, compared with the prediction before."""
-    if trace.oom:
-        return _sentences([f"Predicted for {_a(trace.device)}: {trace.sentence}", trace.oom.message])
-    words = [f"Predicted for {_a(trace.device)}: {trace.sentence}"]
-    words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
-    if before is not None and before.device == trace.device and before.settings != trace.settings:
-        words.append(_comparison(trace, before, "the settings before"))
-    return _sentences(words)
-
-
-def _sentences(parts: list[str]) -> str:
-    return " ".join(f"{part.rstrip('.')}." for part in parts if part)
-
-
-def _a(name: str) -> str:
-    """The name with its article: an A100, a T4."""
-    return f"{'an' if name[0] in 'AHLR' else 'a'} {name}"
-
-
-def _comparison(trace: Trace, before: Trace, what: str) -> str:
-    if trace.oom or before.oom or not before.peak_allocated:
-        return ""
-    change = trace.peak_allocated / before.peak_allocated - 1
-    than = f"{abs(change):.0%} {'below' if change < 0 else 'above'}" if round(abs(change), 2) else "the same as"
-    work = trace.flops / before.flops if before.flops else 1
-    cost = f"; a step takes {work:.2f} times its arithmetic" if round(work, 2) != 1 else ""
-    return f"That is {than} {what}{cost}"
-
-
-def _failure_sentence(error: BaseException, train: Train) -> str:
-    """The error and the line of ``train`` that it passed through."""
-    code = getattr(train, "__code__", None)
-    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
-    where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if lines else ""
-    return f"{type(error).__name__}: {error}{where}. Mend it and press Run again."
-
-
 def _header(title: str, device: str) -> str:
     style = "display:flex;flex-wrap:wrap;justify-content:space-between;align-items:baseline"
     source = f'<span style="color:{QUIET_INK}">Run measures on {escape(device)}</span>'
@@ -398,7 +394,3 @@ def _line(text: str, role: str) -> str:
 def _box(text: str) -> str:
     style = "background:#F6F8FA;border-radius:6px;padding:8px 12px;line-height:1.5;font-size:15px;color:#222"
     return f'<div style="{style}">{escape(text)}</div>'
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

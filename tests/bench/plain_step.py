@@ -5,32 +5,31 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from memlab.device import Cpu
+from memlab.device import open_device
 from memlab.run import Run
 from memlab.sizes import SIZES
 from tests.bench import SMALL, ratio, train
 
-CPU = torch.device("cpu")
-GPT_OF_CPU = {name: getattr(SIZES["cpu"], name) for name in SMALL}
 
-
-def figures() -> Iterator[tuple[str, str, str]]:
+def figures(device: torch.device) -> Iterator[tuple[str, str, str]]:
     """Rows of (what, reach, figure): what driving a step costs when it is not X-rayed."""
-    for what, settings, repetitions in (("small GPT", SMALL, 1000), ("GPT of size cpu", GPT_OF_CPU, 100)):
-        measured, bare = plain_steps(settings, repetitions)
+    size = "gpu" if device.type == "cuda" else "cpu"
+    large = {name: getattr(SIZES[size], name) for name in SMALL}
+    for what, settings, repetitions in (("small GPT", SMALL, 1000), (f"GPT of size {size}", large, 100)):
+        measured, bare = plain_steps(device, settings, repetitions)
         over = 100 * (ratio(measured, bare) - 1)
         yield f"plain measured step, {what}", "under 2%", f"{over:+.1f}% ({len(bare)} pairs of steps)"
 
 
-def plain_steps(settings: Mapping[str, int], repetitions: int) -> tuple[list[float], list[float]]:
+def plain_steps(device: torch.device, settings: Mapping[str, int], repetitions: int) -> tuple[list[float], list[float]]:
     """Seconds of the steps of a measured run and of a bare loop that prints its loss, in pairs."""
     measured, bare = [], []
-    generator = train(CPU, **settings)
+    generator = train(device, **settings)
 
     def plain():
         return float(next(generator).detach())
 
-    with Run(train, settings, Cpu(), steps=repetitions) as run:
+    with Run(train, settings, open_device(device), steps=repetitions) as run:
         steps = iter(run)
         for repetition in range(repetitions):
             times = {}

@@ -10,7 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memlab.tracker import Tracker
 from tests.bench import SMALL, interleaved, ratio, train
 
-CPU = torch.device("cpu")
 WARM_UP, REPETITIONS = 10, 200
 
 
@@ -24,24 +23,26 @@ class Counter(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def figures() -> Iterator[tuple[str, str, str]]:
+def figures(device: torch.device) -> Iterator[tuple[str, str, str]]:
     """Rows of (what, reach, figure): how many times a plain step's time each way of watching takes."""
-    plain, ours, theirs = (train(CPU, **SMALL) for _ in range(3))
-    tracker, mem_tracker, counter = Tracker(CPU), MemTracker(), Counter()
+    plain, ours, theirs = (train(device, **SMALL) for _ in range(3))
+    tracker, mem_tracker, counter = Tracker(device), MemTracker(), Counter()
 
     def under(mode, generator):
         with mode:
             return next(generator)
 
     def xray():
-        under(tracker, ours)
+        loss = under(tracker, ours)
         tracker.xray()
+        loss.item()
 
     def their_way():
         mem_tracker.reset_mod_stats()  # or it refuses a second step
-        under(mem_tracker, theirs)
+        under(mem_tracker, theirs).item()
 
-    calls = {"plain": lambda: next(plain), "X-ray": xray, "MemTracker": their_way}
+    # Each asks for its loss, which on a GPU waits for the step's end.
+    calls = {"plain": lambda: next(plain).item(), "X-ray": xray, "MemTracker": their_way}
     interleaved(calls, WARM_UP)
     under(counter, plain)
     seconds = interleaved(calls, REPETITIONS)

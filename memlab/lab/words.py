@@ -1,0 +1,78 @@
+"""What the panel says in words: the same as its pictures, for a class room's last row and for screen readers."""
+
+import traceback
+
+from memlab.run import Train
+from memlab.trace import Trace
+from memlab.units import format_bytes
+
+
+def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
+    """What the pictures show, in a sentence or two, compared with the run before."""
+    words = [_capital(trace.sentence)]
+    if earlier:
+        words.append(_comparison(trace, earlier[-1], "the run before"))
+    if trace.peak_reserved is None:
+        words.append("On the CPU this counts the bytes of live tensor storages.")
+    if predicted is not None and predicted.oom is None:
+        words.append(f"Predicted for {_a(predicted.device)}: {format_bytes(predicted.peak_allocated)}")
+    return _sentences(words)
+
+
+def prediction_summary(trace: Trace, before: Trace | None) -> str:
+    """What would happen on the card, compared with the prediction before."""
+    if trace.oom:
+        return _sentences([f"Predicted for {_a(trace.device)}: {trace.sentence}", trace.oom.message])
+    words = [f"Predicted for {_a(trace.device)}: {trace.sentence}"]
+    words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
+    if before is not None and before.device == trace.device and before.settings != trace.settings:
+        words.append(_comparison(trace, before, "the settings before"))
+    return _sentences(words)
+
+
+def run_name(trace: Trace) -> str:
+    """Where a run ran, and with which settings."""
+    settings = (f"{name.replace('_', ' ')} {value}" for name, value in trace.settings.items())
+    return ", ".join([trace.device, *settings])
+
+
+def recorded_summary(trace: Trace) -> str:
+    """Where a recorded run ran, and what it took there."""
+    words = [f"Recorded with torch {trace.torch_version} on {run_name(trace)}"]
+    words.append(_capital(trace.sentence))
+    if trace.peak_reserved is not None:
+        words.append(f"PyTorch reserved {format_bytes(trace.peak_reserved)}")
+    if trace.seconds_per_step is not None:
+        words.append(f"A step took {1000 * trace.seconds_per_step:.3g} ms there")
+    return _sentences(words)
+
+
+def _sentences(parts: list[str]) -> str:
+    return " ".join(f"{part.rstrip('.')}." for part in parts if part)
+
+
+def _a(name: str) -> str:
+    """The name with its article: an A100, a T4."""
+    return f"{'an' if name[0] in 'AHLR' else 'a'} {name}"
+
+
+def _comparison(trace: Trace, before: Trace, what: str) -> str:
+    if trace.oom or before.oom or not before.peak_allocated:
+        return ""
+    change = trace.peak_allocated / before.peak_allocated - 1
+    than = f"{abs(change):.0%} {'below' if change < 0 else 'above'}" if round(abs(change), 2) else "the same as"
+    work = trace.flops / before.flops if before.flops else 1
+    cost = f"; a step takes {work:.2f} times its arithmetic" if round(work, 2) != 1 else ""
+    return f"That is {than} {what}{cost}"
+
+
+def failure_sentence(error: BaseException, train: Train) -> str:
+    """The error and the line of ``train`` that it passed through."""
+    code = getattr(train, "__code__", None)
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
+    where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if lines else ""
+    return f"{type(error).__name__}: {error}{where}. Mend it and press Run again."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,83 @@
+"""Runs recorded elsewhere, shown again in the panel."""
+
+from dataclasses import replace
+
+import pytest
+
+from memlab.errors import MemlabError, NotATrace
+from memlab.lab import recorded
+from tests.lab.test_panel import Slow, make, said, wait_for
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    """A panel for which two runs of another device were recorded."""
+    monkeypatch.setattr(recorded, "folder", lambda: tmp_path)
+    here = make(title="A panel: of mine")
+    for batch_size in (4, 64):
+        here.run(batch_size=batch_size)
+    there = [replace(trace, device="NVIDIA H200", peak_reserved=2**31) for trace in here.traces]
+    recorded.keep(here.title, there, tmp_path)
+    return make(title="A panel: of mine")
+
+
+def test_what_was_kept_is_read_again_for_this_panel_alone(lab, tmp_path):
+    assert [trace.settings["batch_size"] for trace in recorded.runs("A panel: of mine")] == [4, 64]
+    assert recorded.runs("A panel") == recorded.runs("Another") == []
+    recorded.keep(lab.title, [lab.run()], tmp_path)
+    recorded.keep(lab.title, [lab.run()], tmp_path)
+    assert len(recorded.runs(lab.title)) == 3  # two of the H200, and the last of this device
+
+
+def test_the_menu_replays_a_run_with_its_device(lab):
+    menu = lab._replay_menu
+    assert menu.layout.display is None
+    labels = [label for label, _ in menu.options]
+    assert labels[1:] == [
+        f"NVIDIA H200, batch size {size}, width 16, compiled False, optimizer SGD" for size in (4, 64)
+    ]
+    menu.value = lab._recorded[1]
+    wait_for(lambda: "Recorded with torch" in said(lab._sentence))
+    assert "on NVIDIA H200, batch size 64" in said(lab._sentence)
+    assert "PyTorch reserved 2.00 GiB." in said(lab._sentence)
+    assert "Memory in one step, recorded on NVIDIA H200" in said(lab._memory)
+    assert "step 5 of 5" in said(lab._progress)
+    assert lab.trace is None
+
+
+def test_a_moved_slider_and_a_run_end_the_replay(lab):
+    lab._replay_menu.value = lab._recorded[0]
+    wait_for(lambda: said(lab._progress))
+    lab._controls["batch_size"].value = 16
+    assert lab._replay_menu.value is None
+    wait_for(lambda: "predicted for T4" in said(lab._memory))
+    assert not said(lab._progress)
+    lab._replay_menu.value = lab._recorded[0]
+    lab.run()
+    assert lab._replay_menu.value is None
+    assert "recorded" not in said(lab._memory)
+
+
+def test_a_run_that_is_going_on_is_not_drawn_over(lab):
+    train = Slow()
+    busy = make(train, title=lab.title)
+    busy._run_pressed()
+    train.in_step.wait()
+    busy._replay_menu.value = lab._recorded[0]
+    assert "A run is going on: press Stop" in said(busy._note)
+    assert busy._replay_menu.value is None
+    with pytest.raises(MemlabError, match="A run is going on"):
+        busy.replay(lab._recorded[0])
+    busy.stop()
+    train.step.release(5)
+    busy._job.result()
+
+
+def test_without_recordings_there_is_no_menu():
+    assert make(title="never recorded")._replay_menu.layout.display == "none"
+
+
+def test_another_file_is_refused(lab, tmp_path):
+    (tmp_path / "a-panel-of-mine--x-0.json").write_text("{}")
+    with pytest.raises(NotATrace):
+        make(title=lab.title)
