@@ -4,7 +4,7 @@ import base64
 import html as markup
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -72,10 +72,7 @@ def timeline(trace: Trace, *, budget: str | int | None = None) -> Picture:
     _mark_peak(axes, trace)
     _byte_axis(axes, max(trace.peak_allocated, 0 if limit is None else parse_bytes(limit)) * 1.3)
     if limit is not None:
-        # Without a budget, a prediction's limit is what the card has room for.
-        _draw_limit(
-            axes, parse_bytes(limit), trace.device if budget is None and trace.source == "predicted" else "budget"
-        )
+        _draw_limit(axes, parse_bytes(limit), "budget" if budget is not None else _limit_name([trace]))
     axes.set_xlim(0, max(len(trace.events), 1))
     axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
     _title(axes, trace.sentence, _sources([trace]))
@@ -106,10 +103,12 @@ def bars(traces: Mapping[str, Trace], *, budget: str | int | None = None, title:
         bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
     for place, (peak, trace) in enumerate(zip(bottom, traces.values(), strict=True)):
         text = f"out of memory\nat {format_bytes(peak)}" if trace.oom else format_bytes(peak)
-        axes.annotate(text, (place, peak), (0, 3), textcoords="offset points", ha="center", fontsize=9, color=INK)
+        ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # a limit may cross it
+        offset = {"textcoords": "offset points", "ha": "center"}
+        axes.annotate(text, (place, peak), (0, 4), **offset, fontsize=9, color=INK, bbox=ground)
     _byte_axis(axes, max(*bottom, 0 if budget is None else parse_bytes(budget)) * 1.15)
     if budget is not None:
-        _draw_limit(axes, parse_bytes(budget))
+        _draw_limit(axes, parse_bytes(budget), _limit_name(traces.values()))
     _title(axes, sentence, _sources(traces.values()))
     _legend(picture)
     return picture
@@ -212,12 +211,17 @@ def _mark_peak(axes: Axes, trace: Trace) -> None:
     )
 
 
-def _draw_limit(axes: Axes, limit: int, name: str = "budget") -> None:
+def _limit_name(traces: Iterable[Trace]) -> str:
+    """A prediction has no budget: its limit is what the card has room for."""
+    cards = {trace.device if trace.source == "predicted" else "budget" for trace in traces}
+    return cards.pop() if len(cards) == 1 else "budget"
+
+
+def _draw_limit(axes: Axes, limit: int, name: str) -> None:
     axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.5)
-    text = f"{name} {format_bytes(limit)}"
-    place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
-    axes.annotate(text, (0, limit), (4, 4), **place, color=LIMIT, fontsize=9, bbox=ground)
+    # Outside, where no bar and no peak has its own text.
+    place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
+    axes.annotate(f"{name}\n{format_bytes(limit)}", (1, limit), (5, 0), **place, color=LIMIT, fontsize=9)
 
 
 def _byte_axis(axes: Axes, top: float) -> None:
