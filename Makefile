@@ -43,6 +43,7 @@ notebooks: export MEMLAB_SIZE = cpu
 notebooks: $(INSTALLED)
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
+		--ExecutePreprocessor.coalesce_streams=True \
 		$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb)
 	$(BIN)/python -m tests.readme
 
