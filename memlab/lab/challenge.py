@@ -9,6 +9,7 @@ from memlab.run import Train, measure
 from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
 
+ROUNDING = 1e-4  # losses that differ by less, relative to them, are the same
 LEAST_WORK = 0.5  # less of the baseline's arithmetic than this is no training of the same model
 
 
@@ -53,7 +54,7 @@ class Challenge:
         *,
         budget: str | int,
         slowdown: float,
-        tolerance: float = 1e-4,
+        tolerance: float = ROUNDING,
         steps: int = 4,
         **settings: Any,
     ):
@@ -87,7 +88,7 @@ class Challenge:
             f"- Memory: at most **{format_bytes(self.budget)}** "
             f"(the baseline takes {format_bytes(self.baseline.peak_allocated)}).\n"
             f"- Work: at most {self.slowdown:.2f} times the baseline's arithmetic.\n"
-            f"- Result: the same losses as the baseline in all {self.steps} steps."
+            f"- Result: {self._sameness} in all {self.steps} steps."
         )
 
     def _measure(self, train: Train) -> Trace:
@@ -117,4 +118,10 @@ class Challenge:
             if ours is None or not math.isclose(ours, theirs, rel_tol=self.tolerance):
                 found_text = "not given" if ours is None else f"{ours:.6g}"
                 return False, f"Result: the loss of step {step} is {found_text}, the baseline's is {theirs:.6g}."
-        return True, f"Result: the same losses as the baseline in all {len(expected)} steps."
+        return True, f"Result: {self._sameness} in all {len(expected)} steps."
+
+    @property
+    def _sameness(self) -> str:
+        if self.tolerance <= ROUNDING:
+            return "the same losses as the baseline"
+        return f"losses within {100 * self.tolerance:.3g}% of the baseline's"

@@ -135,3 +135,13 @@ def test_an_outcome_reads_the_same_as_text_and_in_a_notebook(challenge):
     outcome = challenge.check(baseline)
     assert str(outcome).startswith("Not yet.\nMemory: peak ")
     assert outcome._repr_markdown_().startswith("**Not yet.**\n\n- Memory: peak ")
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "words"), [(1e-4, "the same losses as the baseline"), (0.05, "losses within 5% of the baseline's")]
+)
+def test_how_near_the_losses_must_be_is_told(tolerance, words):
+    challenge = Challenge(baseline, budget="160 KiB", slowdown=1.4, tolerance=tolerance, batch_size=64)
+    rule = f"Result: {words} in all 4 steps."
+    assert challenge._repr_markdown_().endswith(f"- {rule}")
+    assert challenge.check(answer()).findings[-1] == rule
