@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
@@ -372,7 +373,8 @@ class Tracker(TorchDispatchMode):
 
     def _mark_state(self, optimizer: torch.optim.Optimizer) -> None:
         for state in list(optimizer.state.values()):
-            self._mark((value for value in state.values() if isinstance(value, torch.Tensor)), Category.OPTIMIZER_STATE)
+            tensors = (value for value in tree_leaves(state) if isinstance(value, torch.Tensor))
+            self._mark(tensors, Category.OPTIMIZER_STATE)
 
     # Hooks: they are process-wide, so they act only on the threads that are tracked
 

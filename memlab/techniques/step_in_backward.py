@@ -19,14 +19,18 @@ def step_in_backward(
         make_optimizer: called with a list of one parameter, as in ``partial(torch.optim.AdamW, lr=1e-3)``.
 
     Returns:
-        The optimizer of each parameter, to change learning rates or to save state.
+        The optimizer of each parameter, to change learning rates or to save state; each parameter has it as its
+        ``optimizer``, too.
     """
-    optimizers = {parameter: make_optimizer([parameter]) for parameter in parameters if parameter.requires_grad}
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in trained:
+        # An attribute, and a hook that holds nothing: Python's garbage collector cannot see into a parameter's hooks,
+        # so a hook that leads back to its parameter would keep both for ever.
+        parameter.optimizer = make_optimizer([parameter])
+        parameter.register_post_accumulate_grad_hook(_step)
+    return {parameter: parameter.optimizer for parameter in trained}
 
-    def step(parameter: nn.Parameter) -> None:
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
 
-    for parameter in optimizers:
-        parameter.register_post_accumulate_grad_hook(step)
-    return optimizers
+def _step(parameter: nn.Parameter) -> None:
+    parameter.optimizer.step()
+    parameter.optimizer.zero_grad()

@@ -1,3 +1,5 @@
+import gc
+import weakref
 from functools import partial
 
 import pytest
@@ -62,3 +64,14 @@ def test_each_optimizer_can_be_changed():
     before = [parameter.clone() for parameter in net.parameters()]
     net(batches()[0]).square().sum().backward()
     assert all(pytest.approx(0) == (a - b).abs().max().item() for a, b in zip(before, net.parameters(), strict=True))
+
+
+def test_nothing_is_left_when_the_model_is_gone():
+    net = model()
+    optimizers = step_in_backward(net.parameters(), ADAMW)
+    net(batches()[0]).square().sum().backward()
+    weight = next(net.parameters())
+    kept = [weakref.ref(tensor.untyped_storage()) for tensor in (weight, optimizers[weight].state[weight]["exp_avg"])]
+    del net, optimizers, weight
+    gc.collect()
+    assert [storage() for storage in kept] == [None, None]
