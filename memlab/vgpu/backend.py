@@ -9,6 +9,7 @@ Every private name of PyTorch that the virtual GPU leans on is used in this file
 - ``mode.py``: ``torch._subclasses.fake_tensor`` (``FakeTensor``, ``FakeTensorMode``, ``unset_fake_temporarily``),
   ``torch._C._unset_dispatch_mode``, ``torch._C._set_dispatch_mode``
 - ``results.py``: ``Tensor._make_subclass``, ``torch._C._set_throw_on_mutable_data_ptr``
+- ``loading.py``: ``torch.utils._python_dispatch._disable_current_modes``, ``UntypedStorage._cdata``
 - ``autocast.py``, ``composites.py``: ``torch._C._ExcludeDispatchKeyGuard``, the dispatch keys ``AutocastPrivateUse1``
   and ``AutogradPrivateUse1``, ``OpOverload._op_dk``, ``torch._C._get_sdp_priority_order``
 - ``inplace.py``: ``torch._C._storage_Use_Count``, ``Tensor._use_count``, ``torch._C._current_autograd_node``

@@ -13,6 +13,7 @@ from torch.optim.optimizer import _foreach_supported_types
 
 from memlab.vgpu import autocast
 from memlab.vgpu.backend import DEVICE
+from memlab.vgpu.loading import loading
 from memlab.vgpu.mode import ENGINE_DEVICE, at_the_end, compiled_code, is_predicting, names_cuda
 
 
@@ -29,6 +30,7 @@ def apply() -> None:
     for class_ in (torch.autocast, torch.amp.GradScaler):
         class_.__init__ = _refusing_cuda(class_.__init__)
     torch.compile = _refusing_to_compile(torch.compile)
+    torch.load = loading(torch.load)
 
 
 def _always_swapping(get_swap_module_params_on_conversion):
