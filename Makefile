@@ -41,9 +41,8 @@ bench-gpu: $(INSTALLED)
 # Runs every notebook and saves what it shows: figures and text, no widget state, no clock times.
 notebooks: export MEMLAB_SIZE = cpu
 notebooks: $(INSTALLED)
-	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --coalesce-streams \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
-		--ExecutePreprocessor.coalesce_streams=True \
 		$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb)
 	$(BIN)/python -m tests.readme
 
