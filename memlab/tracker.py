@@ -4,6 +4,7 @@ Storages are followed, not tensors, because views share them. Labels are given a
 storage was for (an activation, a temporary) is only known once it is known when it was freed.
 """
 
+import os
 import re
 import threading
 import weakref
@@ -15,7 +16,11 @@ from typing import Protocol
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
@@ -396,6 +401,25 @@ class Tracker(TorchDispatchMode):
         if self._tracked_thread():
             self._optimizer_depth -= 1
             self._mark_state(optimizer)
+
+
+def _let_go() -> None:
+    """In a process that was forked within a step, as a DataLoader's worker is: its work is not the step's.
+
+    It must not be watched. On a card it could not be, the allocator's counters are not to be had there; in a prediction
+    its tensors would have no numbers to send.
+    """
+    watching = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Tracker)]
+    for tracker in watching:
+        tracker._recording = False
+    if watching:
+        _left_behind.append(_disable_current_modes())
+        _left_behind[-1].__enter__()
+
+
+_left_behind: list[object] = []  # never left again: the process ends without coming back to the step
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

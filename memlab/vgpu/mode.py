@@ -13,6 +13,7 @@
 4. Errors say what to do.
 """
 
+import os
 import threading
 import traceback
 from collections.abc import Callable, Iterable
@@ -53,6 +54,15 @@ def card_in_use() -> Card:
 def is_predicting() -> bool:
     """Whether this thread is inside a prediction."""
     return getattr(_thread, "mode", None) is not None
+
+
+def _forget() -> None:
+    """In a process that was forked in a prediction: what it does is real."""
+    _thread.mode = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def at_the_end(undo: Callable, *args: object) -> None:
