@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from memlab.errors import BadValue
 from memlab.units import MIB
 
 ROUND = 512
@@ -78,16 +79,30 @@ class CachingAllocator:
 
     Args:
         limit: the most bytes that may be reserved, None for no limit.
+        max_split_size: bytes; blocks from here on are *oversized*: never split, and kept for allocations that are
+            oversized too (PyTorch's ``max_split_size_mb``). None, its default: there are none.
         place: gives the address of a new segment of so many bytes; by default one after the other.
 
     Attributes:
         allocated, reserved: bytes in live blocks; bytes held from the driver.
         peak_allocated, peak_reserved: the most of each so far.
         segments: what is held from the driver, by address.
+
+    Raises:
+        BadValue: ``max_split_size`` is not above 20 MiB, as PyTorch demands.
     """
 
-    def __init__(self, *, limit: int | None = None, place: Callable[[int], int] | None = None):
+    def __init__(
+        self,
+        *,
+        limit: int | None = None,
+        max_split_size: int | None = None,
+        place: Callable[[int], int] | None = None,
+    ):
+        if max_split_size is not None and max_split_size <= LARGE_SEGMENT:
+            raise BadValue(f"max_split_size={max_split_size!r} is too small: give more than {LARGE_SEGMENT} (20 MiB).")
         self.limit = limit
+        self.max_split_size = max_split_size
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self.segments: dict[int, Segment] = {}
         self._place = place or self._after_the_last
@@ -157,17 +172,43 @@ class CachingAllocator:
         """The smallest free block of the pool that is large enough, the lowest of equals (rules 2 and 3)."""
         free = self._free[is_small(size), True]
         place = bisect_left(free, (size, -1))
-        return self._blocks[free[place][1]] if place < len(free) else None
+        if place == len(free):
+            return None
+        found, address = free[place]
+        if self._oversized(found) and (not self._oversized(size) or found >= size + LARGE_SEGMENT):  # rule 10
+            return None
+        return self._blocks[address]
 
     def _grow(self, size: int) -> Block:
         """A free block of at least ``size`` bytes, with more memory from the driver."""
-        if not self._fits(self._needed(size)):
-            # Rule 8. (PyTorch first tries to release one cached block that is large enough, but only where
-            # max_split_size_mb is set, which it is not by default.)
-            self.empty_cache()
+        if not self._fits(self._needed(size)):  # rule 8
+            enough = self._release_oversized(size)
+            if not (enough and self._fits(self._needed(size))):
+                self.empty_cache()
         if not self._fits(self._needed(size)):
             raise OutOfRoom(size)
         return self._obtain(size)
+
+    def _release_oversized(self, size: int) -> bool:
+        """Rule 10: give back one oversized free block that is large enough, else several, the largest first.
+
+        Whether as much was given back as is needed, or as makes a block oversized.
+        """
+        if self.max_split_size is None:
+            return False
+        free = self._free[is_small(size), True]
+        wanted = max(size, self.max_split_size)
+        place = bisect_left(free, (wanted, -1))
+        if place < len(free):
+            self.release_segment(self.segments[free[place][1]])
+            return True
+        while wanted > 0 and free and self._oversized(free[-1][0]):
+            wanted -= free[-1][0]
+            self.release_segment(self.segments[free[-1][1]])
+        return wanted <= 0
+
+    def _oversized(self, size: int) -> bool:
+        return self.max_split_size is not None and size >= self.max_split_size
 
     def _needed(self, size: int) -> int:
         """How many bytes :meth:`_obtain` takes from the driver."""
@@ -179,7 +220,7 @@ class CachingAllocator:
 
     def _worth_splitting(self, block: Block, size: int) -> bool:
         rest = block.size - size
-        return rest >= ROUND if block.segment.small else rest > SMALL_LIMIT
+        return rest >= ROUND if block.segment.small else rest > SMALL_LIMIT and not self._oversized(size)
 
     def _fits(self, size: int) -> bool:
         return self.limit is None or self.reserved + size <= self.limit

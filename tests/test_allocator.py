@@ -1,12 +1,14 @@
 """The simulated caching allocator: each rule by hand, and what must always hold."""
 
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab.allocator import CachingAllocator, OutOfRoom, rounded, segment_size
+from memlab.errors import BadValue
 from memlab.expandable import ExpandableAllocator
 from memlab.units import MIB
 
@@ -90,6 +92,58 @@ def test_rule_8_cached_segments_are_given_back_before_it_is_out_of_room():
         allocator.allocate(16 * MIB)
     assert error.value.asked == 16 * MIB
     assert (allocator.allocated, allocator.reserved) == (32 * MIB, 32 * MIB)
+
+
+def oversized_from_32(limit=None):
+    return CachingAllocator(limit=limit, max_split_size=32 * MIB)
+
+
+def test_rule_10_an_oversized_block_is_never_split():
+    allocator = oversized_from_32()
+    allocator.release(allocator.allocate(64 * MIB))
+    block = allocator.allocate(48 * MIB)  # 16 MiB to spare: the same block, whole
+    assert (block.size, allocator.reserved) == (64 * MIB, 64 * MIB)
+
+
+def test_rule_10_an_oversized_block_is_not_taken_where_20_mib_would_be_idle():
+    allocator = oversized_from_32()
+    allocator.release(allocator.allocate(64 * MIB))
+    assert allocator.allocate(44 * MIB).size == 44 * MIB
+    assert allocator.reserved == 108 * MIB
+
+
+def test_rule_10_what_is_not_oversized_keeps_away_from_oversized_blocks():
+    sizes = (30 * MIB, 4 * MIB)
+    allocator, plain = oversized_from_32(), CachingAllocator()
+    for one in (allocator, plain):
+        one.release(one.allocate(64 * MIB))
+        for size in sizes:
+            one.allocate(size)
+    assert plain.reserved == 64 * MIB  # cut from the free segment
+    assert allocator.reserved == (64 + 30 + 20) * MIB
+
+
+def test_rule_10_one_oversized_block_that_is_large_enough_is_given_back_first():
+    allocator = oversized_from_32(limit=180 * MIB)
+    blocks = [allocator.allocate(size * MIB) for size in (20, 36, 48, 76)]
+    for block in blocks:
+        allocator.release(block)
+    allocator.allocate(2 * MIB)  # in the 20 MiB
+    allocator.allocate(27 * MIB)  # its segment of 28 MiB needs room: the smallest oversized block goes, the rest stays
+    assert sorted(segment.size // MIB for segment in allocator.segments.values()) == [20, 28, 48, 76]
+
+
+def test_rule_10_else_several_are_given_back_the_largest_first():
+    allocator = oversized_from_32(limit=140 * MIB)
+    for block in [allocator.allocate(size * MIB) for size in (34, 44, 60)]:
+        allocator.release(block)
+    allocator.allocate(96 * MIB)
+    assert sorted(segment.size // MIB for segment in allocator.segments.values()) == [34, 96]
+
+
+def test_rule_10_the_limit_must_be_above_20_mib():
+    with pytest.raises(BadValue, match="give more than 20971520"):
+        CachingAllocator(max_split_size=20 * MIB)
 
 
 def test_fragmentation_keeps_a_segment_from_being_given_back():
@@ -229,7 +283,9 @@ ACTIONS = st.lists(
 )
 
 
-@pytest.mark.parametrize("kind", [CachingAllocator, ExpandableAllocator])
+@pytest.mark.parametrize(
+    "kind", [CachingAllocator, ExpandableAllocator, partial(CachingAllocator, max_split_size=24 * MIB)]
+)
 @given(actions=ACTIONS, limit=st.none() | st.integers(0, 200 * MIB))
 def test_what_always_holds(kind, actions, limit):
     allocator, live = kind(limit=limit), []  # live: each block, and what was asked for

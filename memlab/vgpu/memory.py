@@ -7,6 +7,7 @@ from typing import NoReturn
 import torch
 
 from memlab.allocator import Block, CachingAllocator, OutOfRoom
+from memlab.errors import BadValue
 from memlab.expandable import ExpandableAllocator
 from memlab.trace import Phase
 from memlab.tracker import BudgetExceeded, Tracker
@@ -23,7 +24,7 @@ class VirtualMemory:
 
     def __init__(self, card: Card):
         self.card = card
-        self.blocks = (ExpandableAllocator if _expandable() else CachingAllocator)(limit=card.room)
+        self.blocks = _allocator(card)
         self._workspaces: dict[bool, Block] = {}
 
     def read_and_reset_peak(self) -> tuple[int, int]:
@@ -52,10 +53,21 @@ class VirtualMemory:
             self.blocks.release(block)
 
 
-def _expandable() -> bool:
-    """Whether the environment asks PyTorch's allocator for expandable segments, by its new name or its old one."""
-    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-    return any("expandable_segments:true" in os.environ.get(name, "").lower() for name in names)
+def _allocator(card: Card) -> CachingAllocator:
+    """The card's allocator with the settings of the environment, by their new name or the old one.
+
+    Raises:
+        BadValue: a setting that PyTorch would refuse, too.
+    """
+    texts = (os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    parts = (part.partition(":") for text in texts for part in text.lower().replace(" ", "").split(","))
+    settings = {name: value for name, _, value in parts}
+    if settings.get("expandable_segments") == "true":
+        return ExpandableAllocator(limit=card.room)
+    most = settings.get("max_split_size_mb")
+    if most is not None and not most.isdecimal():
+        raise BadValue(f"max_split_size_mb:{most} is not a number of MiB: give a whole number above 20.")
+    return CachingAllocator(limit=card.room, max_split_size=None if most is None else int(most) * MIB)
 
 
 def _size(count: int) -> str:

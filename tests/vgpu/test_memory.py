@@ -1,8 +1,10 @@
 """The memory of a card: its allocator, its limit, and what PyTorch says when it is full."""
 
+import pytest
 import torch
 
 from memlab import predict
+from memlab.errors import BadValue
 from memlab.vgpu import find_card
 from tests.vgpu.test_bytes import train_gpt
 
@@ -82,3 +84,23 @@ def test_cached_blocks_are_given_back_before_memory_runs_out():
 def test_a_card_that_is_full_frees_all_of_it_after_the_run():
     for _ in range(20):
         assert predict(train_pieces, gpu="T4", piece=1024 * MIB, count=30).oom.in_use == 14 * 1024 * MIB
+
+
+def test_a_limit_for_splitting_follows_the_environment(monkeypatch):
+    def train(device):
+        large = torch.empty(16 * MIB, device=device)  # 64 MiB
+        del large
+        yield torch.empty(6 * MIB, device=device)[0]  # 24 MiB
+
+    assert predict(train).peak_reserved == 64 * MIB
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb: 32, garbage_collection_threshold:0.8")
+    assert predict(train).peak_reserved == (64 + 24) * MIB
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [("20", "give more than 20971520"), ("much", "max_split_size_mb:much is not a number of MiB")]
+)
+def test_a_limit_that_pytorch_refuses_is_refused(monkeypatch, value, message):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", f"max_split_size_mb:{value}")
+    with pytest.raises(BadValue, match=message):
+        predict(train_pieces)
