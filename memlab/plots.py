@@ -20,6 +20,7 @@ from memlab.errors import BadValue
 from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, LIMIT, PHASE_SHADE, QUIET_INK
 from memlab.trace import Category, Phase, Trace
 from memlab.units import byte_ticks, format_bytes, parse_bytes
+from memlab.vgpu.cards import CARDS
 
 BLOCK_STYLES = {
     "in use": {"facecolor": BLUE, "edgecolor": "white", "hatch": None},
@@ -72,7 +73,7 @@ def timeline(trace: Trace, *, budget: str | int | None = None) -> Picture:
     _mark_peak(axes, trace)
     _byte_axis(axes, max(trace.peak_allocated, 0 if limit is None else parse_bytes(limit)) * 1.3)
     if limit is not None:
-        _draw_limit(axes, parse_bytes(limit), "budget" if budget is not None else _limit_name([trace]))
+        _draw_limit(axes, parse_bytes(limit), [trace])
     axes.set_xlim(0, max(len(trace.events), 1))
     axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
     _title(axes, trace.sentence, _sources([trace]))
@@ -108,7 +109,7 @@ def bars(traces: Mapping[str, Trace], *, budget: str | int | None = None, title:
         axes.annotate(text, (place, peak), (0, 4), **offset, fontsize=9, color=INK, bbox=ground)
     _byte_axis(axes, max(*bottom, 0 if budget is None else parse_bytes(budget)) * 1.15)
     if budget is not None:
-        _draw_limit(axes, parse_bytes(budget), _limit_name(traces.values()))
+        _draw_limit(axes, parse_bytes(budget), traces.values())
     _title(axes, sentence, _sources(traces.values()))
     _legend(picture)
     return picture
@@ -211,13 +212,10 @@ def _mark_peak(axes: Axes, trace: Trace) -> None:
     )
 
 
-def _limit_name(traces: Iterable[Trace]) -> str:
-    """A prediction has no budget: its limit is what the card has room for."""
-    cards = {trace.device if trace.source == "predicted" else "budget" for trace in traces}
-    return cards.pop() if len(cards) == 1 else "budget"
-
-
-def _draw_limit(axes: Axes, limit: int, name: str) -> None:
+def _draw_limit(axes: Axes, limit: int, traces: Iterable[Trace]) -> None:
+    devices = {trace.device if trace.source == "predicted" else "" for trace in traces}
+    card = CARDS.get(devices.pop()) if len(devices) == 1 else None
+    name = card.name if card is not None and card.room == limit else "budget"
     axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.5)
     # Outside, where no bar and no peak has its own text.
     place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}

@@ -4,6 +4,7 @@ import base64
 import io
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -13,7 +14,8 @@ from memlab.allocator import CachingAllocator
 from memlab.errors import BadValue
 from memlab.expandable import ExpandableAllocator
 from memlab.trace import Category, Event, OutOfMemory, Phase, Trace
-from memlab.units import MIB
+from memlab.units import MIB, format_bytes
+from memlab.vgpu import CARDS
 
 PNG = b"\x89PNG"
 
@@ -168,3 +170,17 @@ def test_what_cannot_be_drawn_is_told(draw, words):
 def test_drawing_never_loads_pyplot():
     code = "import sys; from memlab import plots; print('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("traces", "limit", "name"),
+    [
+        ({"one": replace(trace(1), source="predicted", device="T4")}, CARDS["T4"].room, "T4"),
+        ({"one": replace(trace(1), source="predicted", device="T4")}, 2000, "budget"),
+        ({"one": replace(trace(1), source="predicted", device="L4")}, CARDS["T4"].room, "budget"),
+        ({"one": trace(1)}, CARDS["T4"].room, "budget"),
+    ],
+)
+def test_a_limit_is_the_cards_only_if_it_is(traces, limit, name):
+    (axes,) = plots.bars(traces, budget=limit).axes
+    assert f"{name}\n{format_bytes(limit)}" in [text.get_text() for text in axes.texts]
