@@ -81,7 +81,7 @@ def predict(
         NoVirtualGpu: this PyTorch cannot carry the virtual GPU.
         Exception: whatever ``train`` itself raises, as it is.
     """
-    from memlab.vgpu import VirtualGpu  # here, because a process that only measures has no use for it
+    from memlab.vgpu.gpu import VirtualGpu  # here, because a process that only measures has no use for it
 
     return Run(train, settings, VirtualGpu(gpu), steps=steps, budget=budget).complete()
 

@@ -17,7 +17,9 @@ from memlab.record import loops
 from memlab.record.recorder import allocator_settings, read
 from memlab.run import Run
 from memlab.trace import Category, Trace
-from memlab.vgpu import CARDS, VirtualGpu
+from memlab.vgpu import CARDS
+from memlab.vgpu.gpu import VirtualGpu
+from tests.readme import between
 
 RECORDINGS = Path(__file__).with_name("recordings")
 README = Path(__file__).parents[1] / "memlab" / "vgpu" / "README.md"
@@ -145,9 +147,7 @@ def _percent(error: float) -> str:
 
 def write(text: str, readme: Path = README) -> None:
     """Put the table between its two marks in the README."""
-    begin, end = "<!-- accuracy -->", "<!-- end of accuracy -->"
-    before, _, rest = readme.read_text().partition(begin)
-    readme.write_text(f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}")
+    readme.write_text(between(readme.read_text(), "accuracy", text))
 
 
 def main() -> None:

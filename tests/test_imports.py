@@ -71,10 +71,15 @@ def loaded_by(statement: str) -> set[str]:
         "import memlab",
         "import memlab.trace, memlab.units, memlab.errors, memlab.files",
         "import memlab.cli",
+        "import memlab.vgpu",
     ],
 )
 def test_a_light_import_loads_nothing_heavy(statement):
     assert loaded_by(statement) == set()
+
+
+def test_a_figure_of_a_saved_trace_needs_no_torch():
+    assert loaded_by("import memlab.plots") == {"matplotlib", "numpy"}
 
 
 def test_the_measurement_of_loaded_packages_works():

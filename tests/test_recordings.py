@@ -9,7 +9,7 @@ import pytest
 
 from memlab.record.cases import find_cases
 from memlab.record.recorder import read, record
-from memlab.vgpu import VirtualGpu
+from memlab.vgpu.gpu import VirtualGpu
 from tests import accuracy
 from tests.accuracy import RECORDINGS, card_of, rows
 

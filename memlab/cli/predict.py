@@ -23,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     """Predict, print, save. What ``train`` itself raises comes out with its traceback."""
     from memlab.run import Run
-    from memlab.vgpu import VirtualGpu
+    from memlab.vgpu.gpu import VirtualGpu
 
     train = load_function(args.target)
     settings = read_settings(args.settings)

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.minutes > 0:
         raise BadValue(f"--minutes {args.minutes:g} is no time: give a number above 0.")
     if args.gpu is not None:
-        from memlab.vgpu import VirtualGpu
+        from memlab.vgpu.gpu import VirtualGpu
 
         device = VirtualGpu(args.gpu)
     else:

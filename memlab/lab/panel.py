@@ -21,7 +21,8 @@ from memlab.palette import LIMIT, QUIET_INK
 from memlab.run import Run, Train, check_settings, own_settings
 from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
-from memlab.vgpu import CARDS, VirtualGpu, find_card
+from memlab.vgpu import CARDS, find_card
+from memlab.vgpu.gpu import VirtualGpu
 
 SECONDS_PER_FRAME = 0.1
 GHOSTS = 3
@@ -125,13 +126,13 @@ class Lab:
         Raises:
             MemlabError: a run is going on.
         """
-        if self._job is not None and not self._job.done():
+        if self._busy:
             raise MemlabError("A run is going on: press Stop, or wait for its end, then replay.")
         self._worker.submit(lambda stopping: self._replay_in_worker(trace))
 
     def stop(self) -> None:
         """Ask the run that is going on to end after the step it is in."""
-        if self._job is not None and not self._job.done():
+        if self._busy:
             self._job.stopping.set()
             self._say("Stopping after this step.")
         else:
@@ -220,8 +221,7 @@ class Lab:
     # What the learner does. These run in the kernel's own thread, so they only set values or queue a run.
 
     def _moved(self) -> None:
-        job = self._job
-        if job is not None and not job.done():
+        if self._busy:
             changed = [
                 f"{control.label} {control.value}"
                 for name, control in self._controls.items()
@@ -235,9 +235,14 @@ class Lab:
 
     def _predict_soon(self) -> None:
         """Queue a prediction of what is shown; a newer one takes the place of one that waits."""
-        if self._job is None or self._job.done():
+        if not self._busy:
             settings, gpu = self._shown(), self._card_menu.value
             self._worker.submit(lambda stopping: self._predict_in_worker(settings, gpu, stopping))
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a run is waiting or going on."""
+        return self._job is not None and not self._job.done()
 
     def _replay_chosen(self) -> None:
         if self._replay_menu.value is not None:

@@ -10,7 +10,7 @@ from memlab.device import Cpu
 from memlab.errors import NotARecording
 from memlab.record.cases import Case, find_cases
 from memlab.record.recorder import read, record
-from memlab.vgpu import VirtualGpu
+from memlab.vgpu.gpu import VirtualGpu
 
 
 def small(device, *, width=16, broken=False, greedy=False):
