@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+from tests.notebooks.cells import NOTEBOOKS, ROOT
+
 # As Claim shows itself: the claim in quotation marks, the verdict in bold, the evidence.
 CLAIM = re.compile(r"“(?P<claim>.+?)”\n\n\*\*(?P<verdict>True when|True\.|False\.)\*\* (?P<evidence>.+)", re.DOTALL)
 # As Saving shows itself: its technique above, a row for what was measured and one for what was predicted.
@@ -65,10 +65,15 @@ def table(rows: Callable[[Path], Rows], notebooks: Sequence[Path]) -> str:
 
 
 def written(readme: str, name: str, text: str) -> str:
-    """The README with a table between its marks."""
+    """The README with a table between its marks, and empty lines around it."""
+    return between(readme, name, f"\n{text}\n")
+
+
+def between(page: str, name: str, text: str) -> str:
+    """A page with lines of text between the marks of that name."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    before, _, rest = readme.partition(begin)
-    return f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}"
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}"
 
 
 def with_tables(readme: str, notebooks: Sequence[Path]) -> str:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from memlab import Claim, Saving, measure, predict
-from tests.readme import NOTEBOOKS, ROOT, TABLES, claims, questions, savings, table, with_tables, written
+from tests.notebooks.cells import NOTEBOOKS, ROOT
+from tests.readme import TABLES, claims, questions, savings, table, with_tables, written
 
 
 def test_the_readme_has_the_tables_that_the_notebooks_give():

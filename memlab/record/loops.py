@@ -143,10 +143,8 @@ def train(
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
     while True:
         for _ in range(accumulate):
-            with (
-                _products(precision),
-                _attention(attention),
-            ):  # backward too, where a checkpoint runs the attention again
+            # Backward too, where a checkpoint runs the attention again.
+            with _products(precision), _attention(attention):
                 with _autocast(device, precision), _offloading(offload):
                     loss = forward() / accumulate
                 scaler.scale(loss).backward()

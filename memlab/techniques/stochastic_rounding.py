@@ -30,10 +30,8 @@ def round_stochastic(source: torch.Tensor, *, generator: torch.Generator | None 
     # A number that is 70% of the way to its upper neighbour passes it with 70% of what may be added.
     bits = torch.randint(2**LOW, source.shape, dtype=torch.int32, device=source.device, generator=generator)
     bits.add_(source.detach().view(torch.int32)).bitwise_and_(-(2**LOW))
-    rounded = bits.view(torch.float32).masked_fill_(
-        source.isnan(), torch.nan
-    )  # the sum of a NaN's bits may be a number
-    return rounded.to(torch.bfloat16)
+    # The sum of a NaN's bits may be a number.
+    return bits.view(torch.float32).masked_fill_(source.isnan(), torch.nan).to(torch.bfloat16)
 
 
 @torch.no_grad()

@@ -10,8 +10,8 @@ import torch
 
 from memlab.lab import recorded
 from tests.bench import plain_step, together, xray
+from tests.notebooks.cells import NOTEBOOKS
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 # Run behind each notebook: keeps what its panels measured, for readers without this GPU.
 KEEP = """
 from pathlib import Path
