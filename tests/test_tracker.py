@@ -307,3 +307,24 @@ def test_what_tensors_do_not_explain_is_workspace():
     assert [e.bytes for e in xray.events if e.category is Category.WORKSPACE] == [1050, -50, 50, -50]
     assert tracker.live == 2 * 400 + 1000
     del x, y
+
+
+def test_optimizer_state_in_tuples_is_optimizer_state():
+    class Packed(torch.optim.SGD):
+        def step(self):
+            super().step()
+            for parameter in self.param_groups[0]["params"]:
+                self.state[parameter]["packed"] = (torch.zeros_like(parameter), [torch.zeros(1000)])
+
+    def train_packed(device):
+        model = torch.nn.Linear(100, 100, bias=False).to(device)
+        optimizer = Packed(model.parameters(), lr=0.1)
+        while True:
+            loss = model(torch.ones(1, 100, device=device)).sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield loss
+
+    trace = measure(train_packed, device="cpu")
+    assert trace.start[Category.OPTIMIZER_STATE] == 4 * (100 * 100 + 1000)
