@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from memlab.device import Device, open_device
+from memlab.devices import Device, open_device
 from memlab.errors import BadTrain, BadValue
 from memlab.trace import OutOfMemory, Phase, Step, Trace
-from memlab.tracker import Xray, is_out_of_memory
+from memlab.tracking.tracker import Xray, is_out_of_memory
 from memlab.units import parse_bytes
 
 Train = Callable[..., Generator]

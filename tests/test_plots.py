@@ -10,9 +10,8 @@ import pytest
 from PIL import Image
 
 from memlab import plots
-from memlab.allocator import CachingAllocator
+from memlab.allocator import CachingAllocator, ExpandableAllocator
 from memlab.errors import BadValue
-from memlab.expandable import ExpandableAllocator
 from memlab.trace import Category, Event, OutOfMemory, Phase, Trace
 from memlab.units import MIB, format_bytes
 from memlab.vgpu import CARDS

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from memlab.device import open_device
+from memlab.devices import open_device
 from memlab.errors import BadTrain, BadValue
 from memlab.run import Run, measure, sweep
 

@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from memlab.cli.notebooks import copy_notebooks, shipped_folder
 from memlab.errors import MemlabError
+from memlab.shipped import copy_notebooks, shipped_folder
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:

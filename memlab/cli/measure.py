@@ -23,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print, save. What ``train`` itself raises comes out with its traceback."""
-    from memlab.device import open_device
+    from memlab.devices import open_device
     from memlab.run import Run
 
     train = load_function(args.target)

@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record; 0 even if single cases failed, for their errors are in the file."""
-    from memlab.device import open_device
+    from memlab.devices import open_device
     from memlab.record.cases import find_cases
     from memlab.record.recorder import record
 

@@ -10,7 +10,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from memlab import logbook
-from memlab.device import open_device
+from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten
 from memlab.lab import recorded
 from memlab.lab.controls import LABEL_WIDTH, Control, make_control

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from memlab.cli.notebooks import shipped_folder
 from memlab.files import write_atomically
+from memlab.shipped import shipped_folder
 from memlab.trace import Trace
 
 

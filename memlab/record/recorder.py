@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import memlab
-from memlab.device import Cuda, Device
+from memlab.devices import Cuda, Device
 from memlab.errors import NotARecording
 from memlab.files import write_atomically
 from memlab.record.cases import Case

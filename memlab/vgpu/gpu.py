@@ -13,7 +13,7 @@ _NO_CUDA = ("Torch not compiled with CUDA", "not linked with support for cuda", 
 
 
 class VirtualGpu:
-    """A card that is not there. See :class:`memlab.device.Device` for what it answers.
+    """A card that is not there. See :class:`memlab.devices.Device` for what it answers.
 
     Args:
         name: of the card, as in ``"T4"``.

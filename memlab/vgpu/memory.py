@@ -6,15 +6,14 @@ from typing import NoReturn
 
 import torch
 
-from memlab.allocator import Block, CachingAllocator, OutOfRoom
+from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, OutOfRoom
 from memlab.errors import BadValue
-from memlab.expandable import ExpandableAllocator
 from memlab.trace import Phase
-from memlab.tracker import BudgetExceeded, Tracker
+from memlab.tracking import BudgetExceeded, Tracker
+from memlab.tracking.inplace import in_place
 from memlab.units import GIB, KIB, MIB
 from memlab.vgpu.backend import DEVICE
 from memlab.vgpu.cards import Card
-from memlab.vgpu.inplace import in_place
 from memlab.vgpu.mode import VirtualMode, compiled_code, engine_device, prim_device
 from memlab.vgpu.scratch import MATMULS, scratch
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from memlab.device import open_device
+from memlab.devices import open_device
 from memlab.run import Run
 from memlab.sizes import SIZES
 from tests.bench import SMALL, ratio, train

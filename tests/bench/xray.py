@@ -7,7 +7,7 @@ import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memlab.tracker import Tracker
+from memlab.tracking import Tracker
 from tests.bench import SMALL, interleaved, ratio, train
 
 WARM_UP, REPETITIONS = 10, 200

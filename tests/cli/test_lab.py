@@ -6,8 +6,8 @@ import pytest
 
 from memlab import cli
 from memlab.cli import lab
-from memlab.cli.notebooks import MANIFEST, copy_notebooks, shipped_folder
 from memlab.errors import NotWritten
+from memlab.shipped import MANIFEST, copy_notebooks, shipped_folder
 
 
 @pytest.fixture

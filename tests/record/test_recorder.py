@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from memlab.device import Cpu
+from memlab.devices import Cpu
 from memlab.errors import NotARecording
 from memlab.record.cases import Case, find_cases
 from memlab.record.recorder import read, record

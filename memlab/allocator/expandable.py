@@ -8,7 +8,7 @@ idle; and whole free pages go back to the driver even from between live blocks.
 from bisect import bisect_left
 from collections.abc import Callable
 
-from memlab.allocator import (
+from memlab.allocator.caching import (
     LARGE_SEGMENT,
     ROUND,
     SMALL_SEGMENT,

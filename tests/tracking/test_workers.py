@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.data import DataLoader, Dataset
 
 from memlab import measure, predict
-from memlab.tracker import Tracker
+from memlab.tracking import Tracker
 
 forked = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from memlab.nets import GPT, MLP
 from memlab.run import measure
 from memlab.trace import Category, Phase
-from memlab.tracker import Tracker
+from memlab.tracking import Tracker
 
 CPU = torch.device("cpu")
 FLOAT = 4

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.allocator import CachingAllocator, OutOfRoom, rounded, segment_size
+from memlab.allocator import CachingAllocator, ExpandableAllocator, OutOfRoom, rounded, segment_size
 from memlab.errors import BadValue
-from memlab.expandable import ExpandableAllocator
 from memlab.units import MIB
 
 

@@ -25,8 +25,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
-from memlab.modules import ModulesAtWork
 from memlab.trace import Category, Event, OutOfMemory, Phase
+from memlab.tracking.modules import ModulesAtWork
 from memlab.units import parse_bytes
 
 # The CPU's attention, which torch.utils.flop_counter does not know, does the arithmetic of a card's.

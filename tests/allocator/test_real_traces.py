@@ -13,7 +13,7 @@ import pytest
 
 from memlab.allocator import CachingAllocator
 
-FOLDER = Path(os.environ.get("MEMLAB_TRACES") or Path(__file__).parents[2] / "shared" / "traces")
+FOLDER = Path(os.environ.get("MEMLAB_TRACES") or Path(__file__).parents[3] / "shared" / "traces")
 TRACES = sorted(FOLDER.glob("*.json.gz"))
 
 

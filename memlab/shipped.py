@@ -13,7 +13,7 @@ MANIFEST = ".memlab.json"
 
 def shipped_folder() -> Path:
     """Where the notebooks are: inside the installed package, or beside it in a clone."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parent
     installed = package / "notebooks"
     return installed if installed.is_dir() else package.parent / "notebooks"
 

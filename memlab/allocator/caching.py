@@ -1,7 +1,7 @@
 """The CUDA caching allocator, simulated: where each allocation lands, what is reserved, what runs out.
 
 The rules are those of PyTorch's ``c10/cuda/CUDACachingAllocator.cpp`` and ``c10/core/AllocatorConfig.h``;
-the comments number them. ``tests/test_real_traces.py`` holds them to what real GPUs allocated.
+the comments number them. ``tests/allocator/test_real_traces.py`` holds them to what real GPUs allocated.
 """
 
 from bisect import bisect_left, insort

@@ -1,0 +1,43 @@
+"""What a run asks of the device that it trains on: its name, its allocator's counters, a limit, a tracker."""
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import torch
+
+from memlab.tracking import Tracker
+
+
+class Device(Protocol):
+    """What a run asks of a device. The CPU, a CUDA card and the virtual GPU answer."""
+
+    source: str  # "measured" or "predicted"
+    device: torch.device  # what train is given
+
+    @property
+    def name(self) -> str:
+        """The name that pictures carry."""
+
+    def tracker(self, budget: int | None) -> Tracker:
+        """The tracker of a run. A budget of so many bytes is for it to keep where the device cannot."""
+
+    def tracks_every_step(self, budget: int | None) -> bool:
+        """Whether a step without the tracker would go unseen."""
+
+    def running(self) -> AbstractContextManager:
+        """The context in which ``train`` runs."""
+
+    def start_step(self) -> None:
+        """Forget the peak of the step before."""
+
+    def peak_allocated(self) -> int | None:
+        """The most bytes allocated since ``start_step``; None where nobody counts."""
+
+    def peak_reserved(self) -> int | None:
+        """The most bytes held from the driver since ``start_step``; None where there is no cache."""
+
+    def set_budget(self, budget: int | None) -> None:
+        """Limit the device's allocator to so many bytes, where it has one; None gives the whole device back."""
+
+    def release(self) -> None:
+        """Free what the run left behind."""
