@@ -1,8 +1,7 @@
 """The allocator's record, distilled: from what PyTorch gives to what the replay reads."""
 
-from tests.allocator.test_real_traces import replay
-
 from memlab.record.events import distill, label
+from tests.allocator.test_real_traces import replay
 
 MIB = 2**20
 BASE = 0x7F0000000000

@@ -5,11 +5,11 @@ import json
 
 import pytest
 import torch
-from tests.allocator.test_real_traces import FOLDER
 
 from memlab.vgpu import find_card
 from memlab.vgpu.reduction import buffers
 from memlab.vgpu.scratch import MATMULS, RULES, scratch
+from tests.allocator.test_real_traces import FOLDER
 
 aten = torch.ops.aten
 
