@@ -133,6 +133,7 @@ class Run:
             gc.freeze()
             undo.callback(gc.unfreeze)
             undo.callback(self._device.release)
+            undo.enter_context(self._device.occupied(self._train, self.settings))
             undo.enter_context(
                 torch.random.fork_rng([self._device.device] if self._device.device.type == "cuda" else [])
             )
@@ -176,6 +177,8 @@ class Run:
             events=self._xray.events,
             flops=self._xray.flops,
             oom=self.oom,
+            notes=self._device.notes,
+            guesses=self._device.guesses,
         )
 
     @property

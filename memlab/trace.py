@@ -123,6 +123,8 @@ class Trace:
         flops: floating-point operations of that step (a multiply-add counts as two), by
             ``torch.utils.flop_counter``'s formulas: products, convolutions, attention.
         oom: the allocation that did not fit, or None.
+        notes: sentences about what the run left out.
+        guesses: lines of the loop that asked for a number which a prediction does not have, as ``"train.py:12"``.
     """
 
     source: str
@@ -136,6 +138,8 @@ class Trace:
     events: tuple[Event, ...]
     flops: int
     oom: OutOfMemory | None = None
+    notes: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
 
     @cached_property
     def allocated(self) -> tuple[int, ...]:
@@ -209,10 +213,18 @@ class Trace:
     def sentence(self) -> str:
         """The picture in words: ``peak 412 MiB in backward at blocks.3.mlp: 61% activations``."""
         if self.oom:
-            return f"{self.oom.sentence}, {self._largest}"
+            return f"{self.oom.sentence}, {self._largest}{self._guessed}"
         where = self.peak_module or self.peak_op
         place = f" at {where}" if where else ""
-        return f"peak {format_bytes(self.peak_allocated)} in {self.peak_phase}{place}: {self._largest}"
+        return f"peak {format_bytes(self.peak_allocated)} in {self.peak_phase}{place}: {self._largest}{self._guessed}"
+
+    @property
+    def _guessed(self) -> str:
+        if not self.guesses:
+            return ""
+        others = len(self.guesses) - 1
+        more = f" and {others} other {'line' if others == 1 else 'lines'}" if others else ""
+        return f"; a number was guessed at {self.guesses[0]}{more}"
 
     @property
     def _peak_event(self) -> Event:
@@ -242,6 +254,7 @@ class Trace:
         fields["start"] = dict(self.start)
         fields["steps"] = [asdict(step) | {"loss": _portable(step.loss)} for step in self.steps]
         fields["events"] = _columns(self.events)
+        fields["notes"], fields["guesses"] = list(self.notes), list(self.guesses)
         fields["oom"] = asdict(self.oom) if self.oom else None
         return json.dumps({"memlab_trace": FORMAT} | fields)
 
@@ -262,6 +275,8 @@ class Trace:
                 steps=tuple(Step(**step | {"loss": _number(step["loss"])}) for step in fields.pop("steps")),
                 start={Category(name): count for name, count in fields.pop("start").items()},
                 events=tuple(_rows(fields.pop("events"))),
+                notes=tuple(fields.pop("notes")),
+                guesses=tuple(fields.pop("guesses")),
                 oom=OutOfMemory(**oom | {"phase": Phase(oom["phase"])}) if oom else None,
                 **fields,
             )

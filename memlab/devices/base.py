@@ -1,7 +1,7 @@
 """What a run asks of the device that it trains on: its name, its allocator's counters, a limit, a tracker."""
 
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -17,6 +17,17 @@ class Device(Protocol):
     @property
     def name(self) -> str:
         """The name that pictures carry."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about the run that its trace should carry."""
+
+    @property
+    def guesses(self) -> tuple[str, ...]:
+        """Lines of the loop that asked for a number which nobody knows."""
+
+    def occupied(self, *belongings: Any) -> AbstractContextManager:
+        """The context of a whole run of a loop that can reach ``belongings``."""
 
     def tracker(self, budget: int | None) -> Tracker:
         """The tracker of a run. A budget of so many bytes is for it to keep where the device cannot."""

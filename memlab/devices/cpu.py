@@ -2,6 +2,7 @@
 
 import gc
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
@@ -12,6 +13,8 @@ class Cpu:
     """The host. It has no allocator that counts, so only an X-ray knows a step's peak."""
 
     source = "measured"
+    notes = ()
+    guesses = ()
     device = torch.device("cpu")
 
     @property
@@ -19,6 +22,10 @@ class Cpu:
         """The name that pictures carry."""
         threads = torch.get_num_threads()
         return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+
+    def occupied(self, *belongings: Any) -> AbstractContextManager:
+        """Nothing to prepare."""
+        return nullcontext()
 
     def tracker(self, budget: int | None) -> Tracker:
         """A tracker that refuses what is past the budget."""

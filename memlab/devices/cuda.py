@@ -2,6 +2,7 @@
 
 import gc
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
@@ -12,6 +13,8 @@ class Cuda:
     """One CUDA card. Its caching allocator's own peak is the truth."""
 
     source = "measured"
+    notes = ()
+    guesses = ()
 
     def __init__(self, device: torch.device):
         self.device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
@@ -21,6 +24,10 @@ class Cuda:
     def name(self) -> str:
         """The name that pictures carry."""
         return torch.cuda.get_device_name(self.device)
+
+    def occupied(self, *belongings: Any) -> AbstractContextManager:
+        """Nothing to prepare."""
+        return nullcontext()
 
     def tracker(self, budget: int | None) -> Tracker:
         """A tracker that reads the allocator's counters; the allocator itself keeps the budget."""

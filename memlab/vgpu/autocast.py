@@ -10,12 +10,14 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.library import Library
 
 from memlab.errors import NoVirtualGpu
-from memlab.vgpu.backend import NAME
+from memlab.vgpu.internals import without_autocast
+from memlab.vgpu.names import CARD, SLOT_NAME
 
 KEY = "AutocastPrivateUse1"
 
@@ -27,11 +29,10 @@ LISTS = {  # macro of the header: our kernel for its operators
     "AT_FORALL_PROMOTE": "_in_widest",
 }
 
-_without_autocast = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
 _cache = threading.local()  # .casts: id of a weight -> (a weak reference to it, its cast)
 
 
-def register() -> list[object]:
+def kernels() -> list[object]:
     """Register the kernels; what is returned must be kept."""
     library = Library("aten", "IMPL", KEY)
     for macro, name in LISTS.items():
@@ -45,7 +46,7 @@ def register() -> list[object]:
     return [library, rest]
 
 
-def operators(macro: str) -> list[torch._ops.OpOverload]:
+def operators(macro: str) -> list[Any]:
     """The operators of one of CUDA's lists, by the name of its macro in the header.
 
     Raises:
@@ -65,7 +66,7 @@ def operators(macro: str) -> list[torch._ops.OpOverload]:
 
 
 def _in_lower_precision(operator, *args, **kwargs):
-    dtype = torch.get_autocast_dtype(NAME)
+    dtype = torch.get_autocast_dtype(SLOT_NAME)
     return _call(operator, dtype, args, kwargs)
 
 
@@ -85,7 +86,7 @@ def _with_float32_result(operator, *args, **kwargs):
 def _norm_in_float32(operator, tensor, p=2, *dim, **kwargs):
     if not _is_low(tensor):
         return _call(operator, None, (tensor, p, *dim), kwargs)
-    with torch._C._ExcludeDispatchKeyGuard(_without_autocast):
+    with without_autocast():
         if not dim:
             return torch.ops.aten.norm.ScalarOpt_dtype(tensor, p, dtype=torch.float32)
         dim, keepdim = (*dim, False)[:2]
@@ -93,7 +94,7 @@ def _norm_in_float32(operator, tensor, p=2, *dim, **kwargs):
 
 
 def _in_widest(operator, *args, **kwargs):
-    widest = torch.get_autocast_dtype(NAME)
+    widest = torch.get_autocast_dtype(SLOT_NAME)
     for value in _tensors((args, kwargs)):
         if _is_eligible(value) and value.dtype is torch.float32:
             widest = torch.float32
@@ -101,7 +102,7 @@ def _in_widest(operator, *args, **kwargs):
 
 
 def _call(operator: Callable, dtype: torch.dtype | None, args: tuple, kwargs: dict):
-    with torch._C._ExcludeDispatchKeyGuard(_without_autocast):
+    with without_autocast():
         if dtype is not None:
             args = [_cast(value, dtype) for value in args]
             kwargs = {name: _cast(value, dtype) for name, value in kwargs.items()}
@@ -124,7 +125,7 @@ def _cast(value, dtype: torch.dtype):
 
 
 def _is_eligible(value: torch.Tensor) -> bool:
-    return value.is_floating_point() and value.device.type == NAME and value.dtype is not torch.float64
+    return value.is_floating_point() and value.device == CARD and value.dtype is not torch.float64
 
 
 def _is_low(value: torch.Tensor) -> bool:
@@ -133,7 +134,7 @@ def _is_low(value: torch.Tensor) -> bool:
 
 def _is_cached(value: torch.Tensor, dtype: torch.dtype) -> bool:
     return (
-        dtype is torch.get_autocast_dtype(NAME)
+        dtype is torch.get_autocast_dtype(SLOT_NAME)
         and value.dtype is torch.float32
         and value.requires_grad
         and value.is_leaf

@@ -7,7 +7,8 @@ import torch
 from torch.library import Library
 
 from memlab.vgpu.cards import Card
-from memlab.vgpu.mode import card_in_use
+from memlab.vgpu.current import current
+from memlab.vgpu.internals import attention_order, run_composite
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
@@ -18,7 +19,7 @@ WHOLE = ("silu_backward", "mish_backward", "_fused_rms_norm")
 DEFAULT_ORDER = [FLASH, EFFICIENT, MATH, CUDNN]
 
 
-def register() -> list[object]:
+def kernels() -> list[object]:
     """Register the operators; what is returned must be kept."""
     libraries = []
     for key in ("AutogradPrivateUse1", "PrivateUse1"):  # with autograd, and in inference mode
@@ -40,7 +41,7 @@ def _never_reached(*args, **kwargs):
 def _linear(tensor, weight, bias=None):
     # at::linear adds the bias in place where it cannot add it in the product, but not under a dispatch mode.
     if bias is None or tensor.dim() == 2 or tensor.is_contiguous():
-        return aten.linear.default._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, tensor, weight, bias)
+        return run_composite(aten.linear.default, tensor, weight, bias)
     return torch.matmul(tensor, weight.t()).add_(bias)
 
 
@@ -63,7 +64,7 @@ def _attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
 ):  # the names of torch.nn.functional.scaled_dot_product_attention
     """As ``at::scaled_dot_product_attention`` of ``native/transformers/attention.cpp``."""
-    backend = choose_attention(card_in_use(), query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+    backend = choose_attention(current().card, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     needs_backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
     if attn_mask is not None and attn_mask.dtype is torch.bool and backend != CUDNN:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -torch.inf)
@@ -102,7 +103,7 @@ def choose_attention(card: Card, query, key, value, mask=None, dropout_p=0.0, is
     The rules are those of ``native/transformers/cuda/sdp_utils.cpp``: of the backends that are allowed, in
     order of priority, the first that can. cuDNN comes first on sm_90 and sm_100.
     """
-    order = torch._C._get_sdp_priority_order()
+    order = attention_order()
     if order[:3] == DEFAULT_ORDER[:3] and card.sm in (90, 100, 103):
         order = [CUDNN, FLASH, EFFICIENT, MATH]
     shapes_fit = (

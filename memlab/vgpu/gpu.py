@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from memlab.vgpu import backend
+import torch
+
+from memlab.vgpu.assembly import register
 from memlab.vgpu.cards import find_card
-from memlab.vgpu.memory import VirtualMemory, VirtualTracker
-from memlab.vgpu.mode import VirtualMode, names_cuda
-
-# How a PyTorch without CUDA, or without a driver, answers code that names it.
-_NO_CUDA = ("Torch not compiled with CUDA", "not linked with support for cuda", "Found no NVIDIA driver")
+from memlab.vgpu.current import Prediction
+from memlab.vgpu.memory import VirtualMemory
+from memlab.vgpu.mode import VirtualMode
+from memlab.vgpu.names import CARD
+from memlab.vgpu.patches import PATCHES
+from memlab.vgpu.restoring import Belongings
+from memlab.vgpu.tracker import VirtualTracker
 
 
 class VirtualGpu:
@@ -24,53 +29,65 @@ class VirtualGpu:
     """
 
     source = "predicted"
-    device = backend.DEVICE
+    device = CARD
 
     def __init__(self, name: str):
         self.card = find_card(name)
-        backend.register()
-        self._mode = VirtualMode(self.card)
-        self._memory = VirtualMemory(self.card)
+        register()
+        self._prediction = Prediction(self.card, VirtualMemory(self.card))
+        self._mode = VirtualMode(self._prediction)
 
     @property
     def name(self) -> str:
         """The name that pictures carry."""
         return self.card.name
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what the prediction had to leave out."""
+        return tuple(self._prediction.notes)
+
+    @property
+    def guesses(self) -> tuple[str, ...]:
+        """Lines of the loop that asked for a number which a prediction does not have."""
+        return tuple(self._prediction.guessed)
+
     def tracker(self, budget: int | None) -> VirtualTracker:
-        """The tracker of a run on this card, which starts empty; the card's allocator keeps the budget."""
-        self._memory = VirtualMemory(self.card)
-        return VirtualTracker(self._memory, self._mode)
+        """The tracker of a run on this card; the card's allocator keeps the budget."""
+        return VirtualTracker(self._prediction, self._mode)
 
     def tracks_every_step(self, budget: int | None) -> bool:
         """Always: only the tracker sees what is allocated."""
         return True
 
     @contextmanager
+    def occupied(self, *belongings: Any) -> Iterator[None]:
+        """The context of a whole run: afterwards PyTorch and all that ``belongings`` lead to are as they were."""
+        with PATCHES, self._prediction.undo:
+            self._prediction.undo.callback(Belongings(*belongings).restore)
+            self._prediction.undo.callback(torch.set_default_device, torch.get_default_device())
+            yield
+
+    @contextmanager
     def running(self) -> Iterator[None]:
         """The context in which ``train`` runs: tensors on the card can be made and used."""
-        try:
-            with self._mode:
-                yield
-        except (AssertionError, RuntimeError) as error:
-            if any(words in str(error) for words in _NO_CUDA):
-                raise names_cuda("cuda", error) from error
-            raise
+        with self._mode:
+            yield
 
     def start_step(self) -> None:
-        """Nothing to reset: the tracker sees every step."""
+        """The lines that ask for unknown numbers are counted for each step."""
+        self._prediction.start_step()
 
     def peak_allocated(self) -> None:
         """None: the tracker knows."""
 
     def peak_reserved(self) -> int:
         """The most bytes held from the driver so far."""
-        return self._memory.blocks.peak_reserved
+        return self._prediction.memory.peak_reserved
 
     def set_budget(self, budget: int | None) -> None:
         """Let the allocator hold at most ``budget`` bytes; None gives the whole card back."""
-        self._memory.blocks.limit = self.card.room if budget is None else min(budget, self.card.room)
+        self._prediction.memory.blocks.limit = self.card.room if budget is None else min(budget, self.card.room)
 
     def release(self) -> None:
-        """Give real models back the weights that they had before they moved to the card."""
-        self._mode.undo.close()
+        """Nothing is left behind."""

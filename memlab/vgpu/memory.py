@@ -1,20 +1,12 @@
 """The memory of the virtual GPU: every storage takes a block of a simulated caching allocator."""
 
 import os
-from dataclasses import replace
-from typing import NoReturn
+from typing import Any
 
-import torch
-
-from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, OutOfRoom
+from memlab.allocator import Block, CachingAllocator, ExpandableAllocator
 from memlab.errors import BadValue
-from memlab.trace import Phase
-from memlab.tracking import BudgetExceeded, Tracker
-from memlab.tracking.inplace import in_place
 from memlab.units import GIB, KIB, MIB
-from memlab.vgpu.backend import DEVICE
 from memlab.vgpu.cards import Card
-from memlab.vgpu.mode import VirtualMode, compiled_code, engine_device, prim_device
 from memlab.vgpu.scratch import MATMULS, scratch
 
 
@@ -25,12 +17,53 @@ class VirtualMemory:
         self.card = card
         self.blocks = _allocator(card)
         self._workspaces: dict[bool, Block] = {}
+        self._highest = 0  # allocated, since the loop last forgot its peaks
+        self._reserved_before = 0  # the highest, until then
 
     def read_and_reset_peak(self) -> tuple[int, int]:
         """Bytes allocated now and at most since the last call."""
         peak = self.blocks.peak_allocated
+        self._highest = max(self._highest, peak)
         self.blocks.peak_allocated = self.blocks.allocated
         return self.blocks.allocated, peak
+
+    @property
+    def peak_reserved(self) -> int:
+        """The most bytes held from the driver so far."""
+        return max(self._reserved_before, self.blocks.peak_reserved)
+
+    # What the loop itself asks, through torch.cuda
+
+    def empty_cache(self) -> None:
+        """Give what is cached and free back to the driver."""
+        self.blocks.empty_cache()
+
+    def forget_peaks(self) -> None:
+        """The peaks that the loop reads start again from now."""
+        self._highest = self.blocks.peak_allocated = self.blocks.allocated
+        self._reserved_before = self.peak_reserved
+        self.blocks.peak_reserved = self.blocks.reserved
+
+    def statistics(self) -> dict[str, Any]:
+        """As ``torch.cuda.memory_stats_as_nested_dict``; what is freed and allocated in all is not counted."""
+        blocks = self.blocks
+        used = [block for segment in blocks.segments.values() for block in segment.blocks() if not block.free]
+        highest = max(self._highest, blocks.peak_allocated)
+        counted = {
+            "allocated_bytes": (blocks.allocated, highest),
+            "active_bytes": (blocks.allocated, highest),
+            "requested_bytes": (blocks.allocated, highest),
+            "reserved_bytes": (blocks.reserved, blocks.peak_reserved),
+            "inactive_split_bytes": (blocks.reserved - blocks.allocated,) * 2,
+            "allocation": (len(used),) * 2,
+            "active": (len(used),) * 2,
+            "segment": (len(blocks.segments),) * 2,
+            "inactive_split": (0, 0),
+            "oversize_allocations": (0, 0),
+            "oversize_segments": (0, 0),
+        }
+        plain = {"num_alloc_retries": 0, "num_ooms": 0, "num_sync_all_streams": 0, "max_split_size": -1}
+        return plain | {name: _counters(*numbers) for name, numbers in counted.items()}
 
     def out_of_memory(self, asked: int) -> str:
         """What PyTorch says on the card when this allocation does not fit."""
@@ -50,6 +83,12 @@ class VirtualMemory:
             self._workspaces[in_backward] = self.blocks.allocate(self.card.cublas_workspace)
         for block in [self.blocks.allocate(size) for size in scratch(self.card, func, args, out)]:
             self.blocks.release(block)
+
+
+def _counters(current: int, peak: int) -> dict[str, Any]:
+    counted = {"current": current, "peak": peak, "allocated": 0, "freed": 0}
+    nothing = dict.fromkeys(counted, 0)
+    return {"all": counted, "small_pool": nothing, "large_pool": nothing}
 
 
 def _allocator(card: Card) -> CachingAllocator:
@@ -75,70 +114,3 @@ def _size(count: int) -> str:
         if count > unit:
             return f"{count / unit:.2f} {name}"
     return f"{count} bytes"
-
-
-class VirtualTracker(Tracker):
-    """The tracker of a prediction. It must be on in every step: only it sees what is allocated."""
-
-    def __init__(self, memory: VirtualMemory, mode: VirtualMode):
-        super().__init__(DEVICE, allocator=memory)
-        self._memory = memory
-        self._mode = mode
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # PyTorch would wrap __torch_dispatch__ to hide it from torch.compile, at 5 microseconds an operator.
-        return False
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is prim_device:  # half of all that is dispatched, so it is answered at once
-            return engine_device(args[0])
-        self._types = types
-        if not types and not (kwargs and "device" in kwargs):  # the host's own affair
-            return self._mode.run(func, types, args, kwargs or {})
-        return self._see_operator(func, args, kwargs or {})
-
-    def _call(self, func, args, kwargs):
-        self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
-        if self._phase is Phase.BACKWARD and not kwargs and not torch.is_grad_enabled():
-            func = in_place(func, args) or func
-        return self._mode.run(func, self._types, args, kwargs)
-
-    def _see_workspace(self, func, args, out) -> None:
-        try:
-            self._memory.run_kernel(func, args, out, self._phase is Phase.BACKWARD)
-        except OutOfRoom as error:
-            self._refuse(error.asked)
-        super()._see_workspace(func, args, out)
-
-    def _enter_root(self, module) -> None:
-        if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):
-            raise compiled_code()
-        super()._enter_root(module)
-
-    def _take(self, record) -> None:
-        try:
-            record.block = self._memory.blocks.allocate(record.nbytes)
-        except OutOfRoom as error:
-            self._refuse(error.asked)
-        self._count_slack(record, 1)
-
-    def _give(self, record) -> None:
-        if record.block is not None:
-            self._count_slack(record, -1)  # before the block merges with its neighbours
-            self._memory.blocks.release(record.block)
-            record.block = None
-
-    def _count_slack(self, record, sign: int) -> None:
-        """Count what a block is larger than its storage, at once, so that the sum is right at every moment."""
-        slack = sign * (record.block.size - record.nbytes) if record.block is not None else 0
-        if slack and self._recording:
-            self._resize(self._workspace, self._workspace.nbytes + slack)
-        elif slack:
-            self._workspace.nbytes += slack
-            self.live += slack
-
-    def _refuse(self, asked: int) -> NoReturn:
-        blocks = self._memory.blocks
-        self.failed = replace(self._failure(asked), in_use=blocks.allocated, limit=blocks.limit)
-        raise BudgetExceeded(self._memory.out_of_memory(asked))

@@ -1,71 +1,90 @@
-"""What the virtual GPU changes in PyTorch's own Python, once in a process.
+"""What changes in PyTorch's own Python while predictions run, in any thread.
 
-Each change asks whether the thread is predicting, or a tensor is fake, and is otherwise what was there before. They
-stay: taking them away at the end of one prediction would pull them from under another in the next thread.
+Each change asks whether this thread is predicting, and is otherwise what was there before. The first prediction makes
+the changes, and the last one to end takes them away: outside of predictions PyTorch is as it was.
 """
 
 import functools
-import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.optim.optimizer import _foreach_supported_types
 
-from memlab.vgpu import autocast
-from memlab.vgpu.backend import DEVICE
-from memlab.vgpu.loading import loading
-from memlab.vgpu.mode import ENGINE_DEVICE, at_the_end, compiled_code, is_predicting, names_cuda
+from memlab.patching import Change, Patches, where
+from memlab.vgpu import autocast, facade, saving, tensors
+from memlab.vgpu.current import current, is_predicting
+from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_home, swap_tensor_impl
+from memlab.vgpu.names import SLOT_NAME
+from memlab.vgpu.refusals import compiled_code
 
-
-def apply() -> None:
-    """Make the changes."""
+def _changes() -> Iterator[Change]:
     # Optimizers take the path that they take on CUDA by default, foreach, for tensors of these types only.
-    _foreach_supported_types.append(FakeTensor)
-    future = torch.__future__
-    future.get_swap_module_params_on_conversion = _always_swapping(future.get_swap_module_params_on_conversion)
-    torch.utils.swap_tensors = _swapping(torch.utils.swap_tensors)
-    torch.nn.Module._apply = _keeping_buffers(torch.nn.Module._apply)
-    torch.clear_autocast_cache = _clearing(torch.clear_autocast_cache)
-    FakeTensor.to = _moving(torch.Tensor.to)
-    for class_ in (torch.autocast, torch.amp.GradScaler):
-        class_.__init__ = _refusing_cuda(class_.__init__)
-    torch.compile = _refusing_to_compile(torch.compile)
-    torch.load = loading(torch.load)
+    yield foreach_home, "_foreach_supported_types", [*foreach_home._foreach_supported_types, FakeTensor]
+    for owner, answers in facade.ANSWERS:
+        for name, answer in answers.items():
+            if hasattr(owner, name):
+                yield owner, name, _in_predictions(answer)(getattr(owner, name))
+    for owner, name, answer in facade.CLASSES:
+        yield owner, name, _class_in_predictions(getattr(owner, name), answer)
+    for name in facade.AUTOCAST:
+        function = getattr(torch, name)
+        yield torch, name, _in_predictions(facade.of_the_slot(function))(function)
+    for owner, name, wrap in _WRAPPED:
+        change = wrap(getattr(owner, name))
+        yield owner, name, _in_predictions(change)(getattr(owner, name))
+    for name, change in tensors.METHODS.items():
+        yield FakeTensor, name, change(getattr(FakeTensor, name, None))
+    for name in ("to", "cuda", "pin_memory", "numpy"):
+        method = getattr(torch.Tensor, name)
+        yield torch.Tensor, name, _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
+    if safetensors := sys.modules.get("safetensors.torch"):
+        unwritten = functools.partial(saving.note_unwritten, "safetensors")
+        real = safetensors.serialize_file
+        yield safetensors, "serialize_file", _in_predictions(lambda *args, **kwargs: unwritten())(real)
 
 
-def _always_swapping(get_swap_module_params_on_conversion):
+def _in_predictions(answer: Callable) -> Callable[[Callable], Callable]:
+    """The answer in a thread that predicts, else the real function."""
+    return functools.partial(where, is_predicting, answer)
+
+
+def _class_in_predictions(real: type, answer: type) -> type:
+    """A class that makes the one in a thread that predicts, else the other; both count as its instances."""
+
+    class Chosen(type):
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            return (answer if is_predicting() else real)(*args, **kwargs)
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, (answer, real) if isinstance(real, type) else answer)
+
+    return Chosen(real.__name__, (), {"__doc__": real.__doc__})
+
+
+def _always_swapping(get_swap_module_params_on_conversion: Callable) -> Callable:
     """``Module.to`` then swaps what each parameter is, so that the parameter stays the same object, as on CUDA."""
-
-    @functools.wraps(get_swap_module_params_on_conversion)
-    def get() -> bool:
-        return is_predicting() or get_swap_module_params_on_conversion()
-
-    return get
+    return lambda: True
 
 
-def _swapping(swap_tensors):
+def _swapping(swap_tensors: Callable) -> Callable:
     """PyTorch's own swap refuses tensors that something refers to weakly, as fake tensors are."""
 
-    @functools.wraps(swap_tensors)
-    def swap(t1, t2):
-        if not is_predicting():
-            return swap_tensors(t1, t2)
+    def swap(t1: torch.Tensor, t2: torch.Tensor) -> None:
         swap_contents(t1, t2)
         if not isinstance(t2, FakeTensor):
-            at_the_end(swap_contents, t1, t2)
+            current().undo.callback(swap_contents, t1, t2)
 
     return swap
 
 
-def _keeping_buffers(apply):
+def _keeping_buffers(apply: Callable) -> Callable:
     """``Module.to`` puts other tensors in the place of buffers: the real ones are kept for the end."""
 
-    @functools.wraps(apply)
-    def applied(self, fn, recurse=True):
-        if is_predicting():
-            for name, buffer in self._buffers.items():
-                if isinstance(buffer, torch.Tensor) and not isinstance(buffer, FakeTensor):
-                    at_the_end(self._buffers.__setitem__, name, buffer)
+    def applied(self: torch.nn.Module, fn: Callable, recurse: bool = True) -> torch.nn.Module:
+        for name, buffer in self._buffers.items():
+            if isinstance(buffer, torch.Tensor) and not isinstance(buffer, FakeTensor):
+                current().undo.callback(self._buffers.__setitem__, name, buffer)
         return apply(self, fn, recurse)
 
     return applied
@@ -75,64 +94,63 @@ def swap_contents(t1: torch.Tensor, t2: torch.Tensor) -> None:
     """Swap what two tensors are; each name keeps meaning the same object."""
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__
     t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
-    torch._C._swap_tensor_impl(t1, t2)
+    swap_tensor_impl(t1, t2)
 
 
-def _moving(to):
-    """``tensor.to(device)`` of a tensor that is there is the tensor itself; C++ compares with the engine's device."""
-
-    @functools.wraps(to)
-    def moved(self, *args, **kwargs):
-        if self.fake_device == DEVICE:
-            args = [ENGINE_DEVICE if _is_card(value) else value for value in args]
-            if _is_card(kwargs.get("device")):
-                kwargs["device"] = ENGINE_DEVICE
-        return to(self, *args, **kwargs)
-
-    return moved
+def _on_the_card(to: Callable) -> Callable:
+    """``module.to(0)``: PyTorch without CUDA does not know what device 0 is."""
+    return lambda module, *args, **kwargs: to(module, *tensors.devices(args), **kwargs)
 
 
-def _is_card(value: object) -> bool:
-    if isinstance(value, str):
-        value = torch.device(value)
-    return isinstance(value, torch.device) and value.type == DEVICE.type
-
-
-def _clearing(clear_autocast_cache):
+def _clearing(clear_autocast_cache: Callable) -> Callable:
     """``torch.autocast`` calls this when its outermost region ends."""
 
-    @functools.wraps(clear_autocast_cache)
-    def clear():
+    def clear() -> None:
         autocast.empty_cache()
         clear_autocast_cache()
 
     return clear
 
 
-def _refusing_cuda(init):
-    """Without a GPU PyTorch only warns of ``torch.autocast("cuda")`` and goes on in float32."""
-    signature = inspect.signature(init)
+def _in_the_slot(init: Callable) -> Callable:
+    """``torch.autocast("cuda")``: the card's tensors have the slot's dispatch keys."""
 
-    @functools.wraps(init)
-    def checked(self, *args, **kwargs):
-        if is_predicting():
-            given = signature.bind(self, *args, **kwargs)
-            given.apply_defaults()
-            device = given.arguments.get("device_type", given.arguments.get("device"))
-            if device == "cuda" and given.arguments["enabled"]:
-                raise names_cuda(device)
-        return init(self, *args, **kwargs)
+    def initialised(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
+        init(self, SLOT_NAME if device_type == "cuda" else device_type, *args, **kwargs)
 
-    return checked
+    return initialised
 
 
-def _refusing_to_compile(compile_):
-    """``torch.compile`` inside a prediction. (The tracker refuses modules that were compiled before.)"""
+def _refusing(compile_: Callable) -> Callable:
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise compiled_code()
 
-    @functools.wraps(compile_)
-    def checked(*args, **kwargs):
-        if is_predicting():
-            raise compiled_code()
-        return compile_(*args, **kwargs)
+    return refused
 
-    return checked
+
+def _without_pinning(init: Callable) -> Callable:
+    """Pinned memory is the host's, and pinning it takes a real card."""
+
+    def initialised(self: Any, loader: Any) -> None:
+        init(self, loader)
+        self._pin_memory = False
+
+    return initialised
+
+
+_WRAPPED: list[tuple[Any, str, Callable]] = [
+    (torch.__future__, "get_swap_module_params_on_conversion", _always_swapping),
+    (torch.utils, "swap_tensors", _swapping),
+    (torch.nn.Module, "_apply", _keeping_buffers),
+    (torch.nn.Module, "to", _on_the_card),
+    (torch, "clear_autocast_cache", _clearing),
+    (torch.autocast, "__init__", _in_the_slot),
+    (torch, "compile", _refusing),
+    (torch, "save", saving.save),
+    (torch, "load", saving.load),
+    (torch.serialization, "save", saving.save),
+    (torch.serialization, "load", saving.load),
+    (data_loader_iterator, "__init__", _without_pinning),
+]
+
+PATCHES = Patches(_changes)

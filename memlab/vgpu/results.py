@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from memlab.vgpu.internals import FakeTensor, FakeTensorMode, allow_data_pointer, make_subclass
+from memlab.vgpu.names import CARD, SLOT
 
 MOST = 100_000  # answers; a network has hundreds
 
@@ -98,12 +100,17 @@ def _fresh(func, out: FakeTensor) -> Callable | None:
 
 
 def make_fake(mode: FakeTensorMode, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
-    """``FakeTensor(mode, tensor, device)`` in a third of the time: attributes are taken over from the first one."""
+    """``FakeTensor(mode, tensor, device)`` in a third of the time: attributes are taken over from the first one.
+
+    A tensor on the card has the dispatch keys of the slot, see ``names.py``.
+    """
     attributes = mode.attributes.get(device)
     if attributes is None:
-        attributes = mode.attributes[device] = dict(FakeTensor(mode, torch.empty(0, device="meta"), device).__dict__)
-    fake = torch.Tensor._make_subclass(FakeTensor, tensor, False, dispatch_device=True, device_for_backend_keys=device)
-    torch._C._set_throw_on_mutable_data_ptr(fake)
+        first = FakeTensor(mode, torch.empty(0, device="meta"), SLOT if device == CARD else device)
+        attributes = mode.attributes[device] = first.__dict__ | {"fake_device": device}
+    keys = SLOT if device == CARD else device
+    fake = make_subclass(FakeTensor, tensor, False, dispatch_device=True, device_for_backend_keys=keys)
+    allow_data_pointer(fake)
     fake.__dict__.update(attributes)
     return fake
 

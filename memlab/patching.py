@@ -1,0 +1,63 @@
+"""Changes in other people's Python while somebody needs them, for the threads that need them."""
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Change = tuple[Any, str, Any]  # the object, the name of its attribute, and what takes the attribute's place
+
+_ABSENT = object()
+
+
+class Patches:
+    """A context. The changes are there while anybody, in any thread, is inside.
+
+    Args:
+        changes: gives them, when the first one enters; when the last one leaves, everything is as it was.
+    """
+
+    def __init__(self, changes: Callable[[], Iterable[Change]]):
+        self._changes = changes
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before: list[Change] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._apply()
+            self._inside += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._take_away()
+
+    def _apply(self) -> None:
+        try:
+            for owner, name, change in self._changes():
+                self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
+                setattr(owner, name, change)
+        except BaseException:
+            self._take_away()
+            raise
+
+    def _take_away(self) -> None:
+        while self._before:
+            owner, name, before = self._before.pop()
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+
+def where(concerned: Callable[[], bool], answer: Callable, real: Callable) -> Callable:
+    """A function that is ``answer`` in the threads that are ``concerned``, and ``real`` in all others."""
+
+    @functools.wraps(real)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return (answer if concerned() else real)(*args, **kwargs)
+
+    return called

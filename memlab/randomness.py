@@ -1,0 +1,120 @@
+"""Random numbers of a run's own: what draws in another thread neither changes them nor is changed by them.
+
+PyTorch's operators draw from one generator of the process unless they are given another. A dispatch key that PyTorch
+keeps for its own tests is switched on in the run's thread, where it leads the operators that draw, and no others, past
+a kernel which gives them the run's generator. All other operators pass at full speed. On CUDA the card's generator
+stays PyTorch's own; the device puts it back after the run.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.library import Library
+
+from memlab.patching import Change, Patches, where
+from memlab.tracking.internals import switch_dispatch_key
+
+KEY = "TESTING_ONLY_GenericMode"
+
+# Every operator of PyTorch that takes a generator; tests/test_randomness.py finds them anew.
+DRAWING = """
+    _fused_dropout _sample_dirichlet _standard_gamma bernoulli bernoulli_ binomial cauchy cauchy_ exponential
+    exponential_ geometric geometric_ log_normal log_normal_ multinomial normal normal_ normal_functional poisson rand
+    rand_like randint randint_like randn randn_like random random_ randperm rrelu rrelu_ rrelu_with_noise
+    rrelu_with_noise_ rrelu_with_noise_functional uniform uniform_
+""".split()
+
+_thread = threading.local()
+_lock = threading.Lock()
+_kept: list[Library] = []
+
+
+@contextmanager
+def own_random_numbers(seed: int) -> Iterator[None]:
+    """In this thread, and until the end of the context, draw from a new generator with this seed."""
+    _register()
+    before = _own()
+    _thread.generator = torch.Generator().manual_seed(seed)
+    with _PATCHES:
+        switch_dispatch_key(KEY, True)
+        try:
+            yield
+        finally:
+            switch_dispatch_key(KEY, before is not None)
+            _thread.generator = before
+
+
+def _own() -> torch.Generator | None:
+    return getattr(_thread, "generator", None)
+
+
+def _register() -> None:
+    with _lock:
+        if _kept:
+            return
+        passing = Library("_", "IMPL", KEY)
+        passing.fallback(torch.library.fallthrough_kernel)
+        drawing = Library("aten", "IMPL", KEY)
+        for operator in operators():
+            drawing.impl(operator.name(), partial(_draw, operator), KEY)
+        _kept.extend([passing, drawing])
+
+
+def operators() -> list[Any]:
+    """The overloads of the operators that draw which take a generator."""
+    packets = (getattr(torch.ops.aten, name) for name in DRAWING if hasattr(torch.ops.aten, name))
+    overloads = (getattr(packet, name) for packet in packets for name in packet.overloads())
+    return [o for o in overloads if any(argument.name == "generator" for argument in o._schema.arguments)]
+
+
+def _draw(operator: Any, *args: Any, **kwargs: Any) -> Any:
+    own = _own()
+    if own is not None and kwargs.get("generator") is None and _on_the_host(args, kwargs):
+        kwargs["generator"] = own
+    switch_dispatch_key(KEY, False)
+    try:
+        return operator(*args, **kwargs)
+    finally:
+        switch_dispatch_key(KEY, True)
+
+
+def _on_the_host(args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether the numbers will be in the host's memory; fake tensors have none."""
+    tensor = next((value for value in args if isinstance(value, torch.Tensor)), None)
+    if tensor is not None:
+        return tensor.device.type == "cpu" and not hasattr(tensor, "fake_mode")
+    return (kwargs.get("device") or torch.get_default_device()).type == "cpu"
+
+
+# What PyTorch's Python asks of the process's generator is asked of the run's.
+
+
+def _manual_seed(seed: int) -> torch.Generator:
+    torch.cuda.manual_seed_all(int(seed))
+    return _own().manual_seed(int(seed))
+
+
+def _seed() -> int:
+    seed = _own().seed()
+    torch.cuda.manual_seed_all(seed)
+    return seed
+
+
+def _changes() -> Iterator[Change]:
+    answers = {
+        "manual_seed": _manual_seed,
+        "seed": _seed,
+        "initial_seed": lambda: _own().initial_seed(),
+        "get_rng_state": lambda: _own().get_state(),
+        "set_rng_state": lambda new_state: _own().set_state(new_state),
+    }
+    for owner in (torch, torch.random):
+        for name, answer in answers.items():
+            yield owner, name, where(lambda: _own() is not None, answer, getattr(owner, name))
+
+
+_PATCHES = Patches(_changes)

@@ -1,0 +1,79 @@
+"""The prediction that this thread is in."""
+
+import os
+import threading
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from memlab.vgpu.cards import Card
+from memlab.vgpu.memory import VirtualMemory
+
+
+@dataclass
+class Prediction:
+    """What one prediction knows.
+
+    Attributes:
+        card: what is predicted for.
+        memory: what the card's allocator holds.
+        undo: is closed when the prediction is over: what is real is given back as it was.
+        notes: sentences for the trace.
+        asked: lines of the loop that asked the card for a number that nobody knows, and how often in this step.
+        guessed: all of them, in order.
+        files: what the loop "saved", by path or file object, for it to load again.
+        written: storages of the host that the loop has written to.
+    """
+
+    card: Card
+    memory: VirtualMemory
+    undo: ExitStack = field(default_factory=ExitStack)
+    notes: dict[str, None] = field(default_factory=dict)  # in order, each once
+    asked: Counter[str] = field(default_factory=Counter)
+    guessed: dict[str, None] = field(default_factory=dict)
+    files: dict[Any, Any] = field(default_factory=dict)
+    written: dict[int, Any] = field(default_factory=dict)
+
+    def start_step(self) -> None:
+        """Count anew how often a line asks."""
+        self.asked.clear()
+
+    def ask(self, line: str) -> int:
+        """A line asks for a number that nobody knows; how often it has in this step."""
+        self.guessed[line] = None
+        self.asked[line] += 1
+        return self.asked[line]
+
+    def note(self, sentence: str) -> None:
+        """Have the trace say this."""
+        self.notes[sentence] = None
+
+
+_thread = threading.local()
+
+
+def current() -> Prediction | None:
+    """The prediction that this thread is in, None outside."""
+    return getattr(_thread, "prediction", None)
+
+
+def is_predicting() -> bool:
+    """Whether this thread is inside a prediction."""
+    return current() is not None
+
+
+def enter(prediction: Prediction | None) -> Prediction | None:
+    """Make it this thread's; the one that was."""
+    before = current()
+    _thread.prediction = prediction
+    return before
+
+
+def _forget() -> None:
+    """In a process that was forked in a prediction: what it does is real."""
+    _thread.prediction = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

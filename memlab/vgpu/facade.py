@@ -1,0 +1,290 @@
+"""``torch.cuda`` and its relatives while a prediction runs: they mean the virtual card, and are answered from it.
+
+``ANSWERS`` has a line for each name that is answered. Everything else of ``torch.cuda`` is PyTorch's own Python on top of
+these (``memory_allocated``, ``memory_summary``, ``torch.random.fork_rng``).
+"""
+
+import types
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from memlab.errors import Unpredictable
+from memlab.vgpu.current import Prediction, current
+from memlab.vgpu.names import CARD, SLOT_NAME
+from memlab.vgpu.refusals import other_device, where
+
+MILLISECONDS = 1.0  # between any two events: no time is predicted, and code divides by it
+
+
+def _prediction() -> Prediction:
+    prediction = current()
+    assert prediction is not None, "only called in a prediction"
+    return prediction
+
+
+def card_device(device: Any = None) -> torch.device:
+    """The card, by any of the names that people give it: ``"cuda"``, ``0``, ``torch.device("cuda:0")``, None.
+
+    Raises:
+        WrongDevice: for another device.
+    """
+    if isinstance(device, int):
+        device = f"cuda:{device}"
+    named = CARD if device is None else torch.device(device)
+    if named.type != CARD.type or named.index not in (None, 0):
+        raise other_device(named)
+    return CARD
+
+
+class Stream:
+    """A stream of the card. What runs on it is accounted for at once, in the order of the loop."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        self.device = CARD
+        self.cuda_stream = 0
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing to wait for."""
+
+    wait_event = record_event = wait_stream
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def query(self) -> bool:
+        """Everything is done."""
+        return True
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+class Event:
+    """A moment on the card."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing to write down."""
+
+    wait = record
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def query(self) -> bool:
+        """It is over."""
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        """Milliseconds: always the same."""
+        return MILLISECONDS
+
+
+class OnDevice:
+    """What ``torch.cuda.device`` and ``torch.cuda.stream`` are: a context in which nothing changes."""
+
+    def __init__(self, device: Any = None):
+        if not isinstance(device, Stream):
+            card_device(device)
+
+    def __enter__(self) -> "OnDevice":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+def _properties(device: Any = None) -> types.SimpleNamespace:
+    card_device(device)
+    card = _prediction().card
+    return types.SimpleNamespace(
+        name=card.name,
+        total_memory=card.capacity,
+        major=card.sm // 10,
+        minor=card.sm % 10,
+        multi_processor_count=card.processors,
+        max_threads_per_multi_processor=card.threads,
+        warp_size=32,
+        is_integrated=0,
+    )
+
+
+def _mem_get_info(device: Any = None) -> tuple[int, int]:
+    card, memory = _prediction().card, _prediction().memory
+    return card.capacity - card.context - memory.blocks.reserved, card.capacity
+
+
+def _set_fraction(fraction: float, device: Any = None) -> None:
+    prediction = _prediction()
+    prediction.memory.blocks.limit = min(prediction.card.room, int(fraction * prediction.card.capacity))
+
+
+@contextmanager
+def _range(*args: Any, **kwargs: Any):
+    yield
+
+
+def _generator(device: Any = "cpu") -> torch.Generator:
+    # The card's own random numbers are not known, so any generator will do.
+    return _REAL_GENERATOR()
+
+
+_REAL_GENERATOR = torch.Generator
+
+
+def _no_graphs(*args: Any, **kwargs: Any) -> None:
+    raise Unpredictable(
+        f"A CUDA graph at {where()} cannot be predicted: predict the loop without it, or measure instead."
+    )
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+def _always(value: Any) -> Callable:
+    return lambda *args, **kwargs: value
+
+
+def _state(*args: Any) -> torch.Tensor:
+    return torch.zeros(16, dtype=torch.uint8)  # the size of a CUDA generator's state
+
+
+def _snapshot(*args: Any, **kwargs: Any) -> list:
+    return _prediction().memory.blocks.snapshot()
+
+
+def _memory(name: str) -> Callable:
+    """A method of the prediction's memory, whatever device is named."""
+    return lambda *args, **kwargs: getattr(_prediction().memory, name)()
+
+
+_cuda, _accelerator = torch.cuda, torch.accelerator
+_MEMORY = {
+    "empty_cache": _memory("empty_cache"),
+    "reset_peak_memory_stats": _memory("forget_peaks"),
+}
+
+ANSWERS: list[tuple[Any, dict[str, Any]]] = [
+    (
+        _cuda,
+        {
+            "_lazy_init": _nothing,
+            "init": _nothing,
+            "is_available": _always(True),
+            "is_initialized": _always(True),
+            "is_bf16_supported": lambda including_emulation=True: including_emulation or _prediction().card.bf16,
+            "is_tf32_supported": lambda: _prediction().card.sm >= 80,
+            "is_current_stream_capturing": _always(False),
+            "device_count": _always(1),
+            "current_device": _always(0),
+            "set_device": card_device,
+            "synchronize": _nothing,
+            "ipc_collect": _nothing,
+            "get_device_name": lambda device=None: _properties(device).name,
+            "get_device_capability": lambda device=None: divmod(_prediction().card.sm, 10),
+            "get_device_properties": _properties,
+            "get_arch_list": _always([]),
+            "can_device_access_peer": _always(False),
+            "current_stream": Stream,
+            "default_stream": Stream,
+            "set_stream": _nothing,
+            "graph": _no_graphs,
+            "make_graphed_callables": _no_graphs,
+            "CUDAGraph": _no_graphs,
+        },
+    ),
+    (
+        torch.cuda.nvtx,
+        {"range": _range} | dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), _nothing),
+    ),
+    (
+        _accelerator,
+        {
+            "is_available": _always(True),
+            "device_count": _always(1),
+            "current_accelerator": _always(torch.device("cuda")),
+            "current_device_index": _always(0),
+            "set_device_index": _nothing,
+            "synchronize": _nothing,
+            "current_stream": Stream,
+        },
+    ),
+    (torch, {"Generator": _generator}),
+]
+# These two modules hold the same functions under the same names.
+for _module in (_cuda, torch.cuda.memory):
+    ANSWERS.append(
+        (
+            _module,
+            _MEMORY
+            | {
+                "memory_stats_as_nested_dict": _memory("statistics"),
+                "reset_accumulated_memory_stats": _nothing,
+                "mem_get_info": _mem_get_info,
+                "set_per_process_memory_fraction": _set_fraction,
+                "memory_snapshot": _snapshot,
+                "_record_memory_history": _nothing,
+                "_dump_snapshot": _nothing,
+            },
+        )
+    )
+for _module in (_cuda, torch.cuda.random):
+    ANSWERS.append(
+        (
+            _module,
+            {
+                "get_rng_state": _state,
+                "get_rng_state_all": lambda: [_state()],
+                "initial_seed": _always(0),
+            }
+            | dict.fromkeys(
+                ("set_rng_state", "set_rng_state_all", "manual_seed", "manual_seed_all", "seed", "seed_all"), _nothing
+            ),
+        )
+    )
+for _module in (_accelerator, torch.accelerator.memory):
+    ANSWERS.append(
+        (
+            _module,
+            _MEMORY
+            | {
+                "memory_stats": lambda *device: torch.cuda.memory_stats(),
+                "memory_allocated": lambda *device: torch.cuda.memory_allocated(),
+                "max_memory_allocated": lambda *device: torch.cuda.max_memory_allocated(),
+                "memory_reserved": lambda *device: torch.cuda.memory_reserved(),
+                "max_memory_reserved": lambda *device: torch.cuda.max_memory_reserved(),
+                "get_memory_info": _mem_get_info,
+            },
+        )
+    )
+# Classes: outside of a prediction they make the real thing.
+CLASSES: list[tuple[Any, str, type]] = [
+    (_cuda, "Stream", Stream),
+    (_cuda, "Event", Event),
+    (_cuda, "device", OnDevice),
+    (_cuda, "stream", OnDevice),
+]
+# PyTorch's C++ functions whose first argument names a device, "cuda" by default: autocast lives in the slot.
+AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype")
+
+
+def of_the_slot(function: Callable) -> Callable:
+    """The function, asked for the slot where it is asked for CUDA."""
+
+    def asked(*args: Any) -> Any:
+        if not args or isinstance(args[0], bool):
+            args = (SLOT_NAME, *args)
+        elif args[0] == CARD.type:
+            args = (SLOT_NAME, *args[1:])
+        return function(*args)
+
+    return asked

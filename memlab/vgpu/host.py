@@ -1,0 +1,90 @@
+"""The host of a predicted card: it computes for real, and what it had before is given back as it was.
+
+Only large floating-point tensors whose numbers say nothing (random, or not yet written) are fake on the host too: a
+model of 8 billion parameters costs no memory before it moves to the card.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from memlab.vgpu import values
+from memlab.vgpu.current import Prediction, current
+from memlab.vgpu.internals import FakeTensor, storage_id, unset_fake_temporarily
+
+SMALL = 1000  # numbers: up to here every floating-point tensor on the host is real
+LARGE = 2**16  # numbers: up to here one is real whose numbers were chosen, as those of a schedule are
+
+aten = torch.ops.aten
+_EMPTY = {aten.empty, aten.empty_strided, aten.empty_permuted, aten.new_empty}
+
+
+def compute(mode, func, types, args: tuple, kwargs: dict) -> Any:
+    """One operator without a fake tensor among its arguments."""
+    if _is_factory(func):
+        fake = mode.dispatch(func, types, args, kwargs)
+        if fake.is_floating_point() and fake.numel() > (SMALL if _says_nothing(func) else LARGE):
+            return fake
+    elif written := values.written(func):
+        _keep_before_writing(current(), written, args, kwargs)
+    with unset_fake_temporarily():
+        return func(*args, **kwargs)
+
+
+def bring_home(out: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """What ``out``, a fake copy on the host of ``source`` on the card, is: real, but for large floats."""
+    if out.device.type != "cpu" or (out.is_floating_point() and out.numel() > SMALL):
+        return out
+    return values.numbers(source).to(out.dtype)
+
+
+def write(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """``target.copy_(source)``, from the card into a real tensor of the host."""
+    _keep(current(), target)
+    with torch.no_grad():
+        if source.numel() <= SMALL and source.shape == target.shape:
+            return target.copy_(values.numbers(source))
+        return target.zero_()
+
+
+@cache
+def _is_factory(func) -> bool:
+    """Whether an operator makes a tensor of numbers that it is not given: ``empty``, ``randn``, ``arange``."""
+    arguments = func._schema.arguments if hasattr(func, "_schema") else ()
+    names = {argument.name for argument in arguments}
+    takes_tensors = any("Tensor" in str(argument.type) for argument in arguments)
+    return "device" in names and not takes_tensors
+
+
+@cache
+def _says_nothing(func) -> bool:
+    return func.overloadpacket in _EMPTY or torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _keep_before_writing(prediction: Prediction, written: tuple, args: tuple, kwargs: dict) -> None:
+    for index, name in written:
+        target = args[index] if index < len(args) else kwargs.get(name)
+        for tensor in target if isinstance(target, tuple | list) else (target,):
+            if isinstance(tensor, torch.Tensor):
+                _keep(prediction, tensor)
+
+
+def _keep(prediction: Prediction, tensor: torch.Tensor) -> None:
+    """Keep what a real tensor holds before the loop first writes to it; it may be older than the prediction."""
+    if isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided:
+        return
+    storage = tensor.untyped_storage()
+    if storage_id(storage) in prediction.written:
+        return
+    with unset_fake_temporarily(), torch.no_grad():
+        whole = torch.empty(0, dtype=torch.uint8).set_(storage)
+        before = whole.clone()
+    prediction.written[storage_id(storage)] = whole  # keeps the storage, and so its number, for the time being
+    prediction.undo.callback(_put_back, whole, before)
+
+
+def _put_back(whole: torch.Tensor, before: torch.Tensor) -> None:
+    if whole.untyped_storage().nbytes() == before.numel():  # else it was resized, and is no longer what it was
+        with torch.no_grad():
+            whole.copy_(before)

@@ -1,0 +1,105 @@
+"""Every private name of PyTorch that the virtual GPU leans on comes through this file.
+
+Checked on torch 2.11.0, 2.13.0 and 2.15.0. Where one is missing, importing this file raises ``NoVirtualGpu``, and
+``measure`` still works: nothing outside this folder needs these names. What the tracker needs is in
+``memlab/tracking/internals.py``.
+"""
+
+import torch
+
+from memlab.errors import NoVirtualGpu
+
+try:
+    from torch._C import (
+        DispatchKey,
+        DispatchKeySet,
+        _ExcludeDispatchKeyGuard,
+        _get_privateuse1_backend_name,
+        _get_sdp_priority_order,
+        _set_dispatch_mode,
+        _set_warn_deprecated_on_mutable_data_ptr,
+        _swap_tensor_impl,
+        _TorchDispatchModeKey,
+        _unset_dispatch_mode,
+    )
+    from torch._C._acc import PrivateUse1Hooks, register_python_privateuseone_hook
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        FakeTensor,
+        FakeTensorMode,
+        UnsupportedFakeTensorException,
+        UnsupportedOperatorException,
+        unset_fake_temporarily,
+    )
+    from torch.utils._python_dispatch import _disable_current_modes
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    AUTOCAST_KEY = DispatchKey.AutocastPrivateUse1
+    COMPOSITE_KEY = DispatchKey.CompositeImplicitAutograd
+    FAKE_MODE = _TorchDispatchModeKey.FAKE
+    make_subclass = torch.Tensor._make_subclass
+    register_device_module = torch._register_device_module
+    import torch.utils._foreach_utils as foreach_home
+
+    data_loader_iterator = torch.utils.data.dataloader._BaseDataLoaderIter
+except (ImportError, AttributeError) as error:
+    raise NoVirtualGpu(
+        f"torch {torch.__version__} lacks what the virtual GPU needs ({error}): "
+        "install a torch that memlab was checked with, 2.11 to 2.15. measure still works."
+    ) from None
+
+allow_data_pointer = _set_warn_deprecated_on_mutable_data_ptr
+attention_order = _get_sdp_priority_order
+disable_modes = _disable_current_modes
+private_use_name = _get_privateuse1_backend_name
+set_mode = _set_dispatch_mode
+swap_tensor_impl = _swap_tensor_impl
+unset_mode = _unset_dispatch_mode
+
+__all__ = [
+    "AUTOCAST_KEY",
+    "COMPOSITE_KEY",
+    "FAKE_MODE",
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "PrivateUse1Hooks",
+    "UnsupportedFakeTensorException",
+    "UnsupportedOperatorException",
+    "allow_data_pointer",
+    "attention_order",
+    "data_loader_iterator",
+    "disable_modes",
+    "foreach_home",
+    "make_subclass",
+    "private_use_name",
+    "register_device_module",
+    "register_python_privateuseone_hook",
+    "set_mode",
+    "swap_tensor_impl",
+    "tree_leaves",
+    "tree_map",
+    "unset_fake_temporarily",
+    "unset_mode",
+    "without_autocast",
+]
+
+
+def without_autocast() -> _ExcludeDispatchKeyGuard:
+    """A context in which operators do not pass through the slot's autocast."""
+    return _ExcludeDispatchKeyGuard(_autocast)
+
+
+def storage_id(storage: torch.UntypedStorage) -> int:
+    """A number that is the same for every Python object of one storage."""
+    return storage._cdata
+
+
+def run_composite(operator: torch._ops.OpOverload, *args: object) -> torch.Tensor:
+    """PyTorch's own way of taking the operator apart."""
+    return operator._op_dk(COMPOSITE_KEY, *args)
+
+
+_autocast = DispatchKeySet(AUTOCAST_KEY)

@@ -1,0 +1,137 @@
+"""``torch.save`` and ``torch.load`` inside a prediction.
+
+A prediction writes no file: what the loop saves is kept for it to load again. A file that was there before is read for
+real, and what belongs on the card is copied there. (PyTorch's own way under a ``FakeTensorMode`` writes zeros, and reads
+no numbers, also not those that steer the loop, such as an optimizer's step count.)
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from memlab.vgpu import values
+from memlab.vgpu.current import Prediction, current
+from memlab.vgpu.facade import card_device
+from memlab.vgpu.internals import FakeTensor, disable_modes, storage_id, tree_map
+from memlab.vgpu.names import CARD
+from memlab.vgpu.refusals import where
+
+
+@dataclass(frozen=True)
+class _OnDisk:
+    """A tensor as a file would have it: on the host, with the place that it was saved from."""
+
+    tensor: torch.Tensor
+    saved_from: str
+
+
+def note_unwritten(what: str) -> None:
+    """Say in the trace that something was not written."""
+    current().note(f"{what} at {where()} wrote nothing: a prediction writes no files.")
+
+
+def save(real_save: Callable) -> Callable:
+    """``torch.save`` that writes nothing, and remembers."""
+
+    def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        note_unwritten("torch.save")
+        storages: dict[int, torch.Tensor] = {}
+        name = _name(f)
+        current().files[name] = (f, tree_map(lambda leaf: _to_disk(leaf, storages), obj))
+
+    return saved
+
+
+def load(real_load: Callable) -> Callable:
+    """``torch.load`` of what the loop saved itself, or of a file that was there before."""
+
+    def loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        prediction: Prediction = current()
+        places = _Places(map_location)
+        if _name(f) in prediction.files:
+            return tree_map(places.put_again, prediction.files[_name(f)][1])
+        with disable_modes():
+            found = real_load(f, places, *args, **kwargs)
+        return tree_map(places.put, found)
+
+    return loaded
+
+
+def _name(f: Any) -> Any:
+    return os.path.abspath(os.fspath(f)) if isinstance(f, str | os.PathLike) else id(f)
+
+
+def _to_disk(leaf: Any, storages: dict[int, torch.Tensor]) -> Any:
+    """The leaf as a file has it. Tensors that share a storage go on doing so."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    place = str(leaf.device)
+    if isinstance(leaf, FakeTensor) and values.has_value(leaf):
+        return _OnDisk(values.numbers(leaf.detach(), asked=False), place)
+    storage = leaf.untyped_storage()
+    whole = storages.get(storage_id(storage))
+    if whole is None:
+        flat = leaf.detach().as_strided((storage.nbytes() // leaf.element_size(),), (1,), 0)
+        whole = storages[storage_id(storage)] = flat.cpu() if leaf.device == CARD else flat.clone()
+    return _OnDisk(_as(whole, leaf), place)
+
+
+def _as(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The part of a storage that a tensor shows; a parameter where that is one."""
+    if whole.dtype is not like.dtype:
+        whole = whole.view(like.dtype)
+    part = whole.as_strided(like.shape, like.stride(), like.storage_offset())
+    return nn.Parameter(part, like.requires_grad) if isinstance(like, nn.Parameter) else part
+
+
+class _Places:
+    """What ``torch.load`` asks where each storage belongs. Every one stays on the host, but is noted."""
+
+    def __init__(self, map_location: Any):
+        self._map_location = map_location
+        self._for_the_card: dict[int, torch.UntypedStorage] = {}
+        self._on_the_card: dict[int, torch.Tensor] = {}
+
+    def __call__(self, storage: torch.UntypedStorage, saved_from: str) -> torch.UntypedStorage:
+        if callable(self._map_location):
+            return self._map_location(storage, saved_from)
+        if self._is_for_the_card(saved_from):
+            self._for_the_card[storage_id(storage)] = storage
+        return storage
+
+    def put(self, value: Any) -> Any:
+        """A tensor or a module of what was loaded, where it belongs; tensors that share a storage go on doing so."""
+        if isinstance(value, nn.Module):
+            wanted = any(storage_id(tensor.untyped_storage()) in self._for_the_card for tensor in value.parameters())
+            return value.to(CARD) if wanted else value
+        if not isinstance(value, torch.Tensor) or storage_id(value.untyped_storage()) not in self._for_the_card:
+            return value
+        return self._moved(value)
+
+    def put_again(self, leaf: Any) -> Any:
+        """A tensor that the loop itself has saved, where it belongs."""
+        if not isinstance(leaf, _OnDisk):
+            return leaf
+        if callable(self._map_location) or not self._is_for_the_card(leaf.saved_from):
+            return leaf.tensor
+        return self._moved(leaf.tensor)
+
+    def _is_for_the_card(self, saved_from: str) -> bool:
+        wanted = self._map_location
+        if isinstance(wanted, dict):
+            wanted = wanted.get(saved_from, saved_from)
+        elif wanted is None:
+            wanted = saved_from  # on the card's own machine, what was saved from CUDA comes back there
+        wanted = torch.device(wanted)
+        return wanted.type != "cpu" and wanted.type != "meta" and card_device(wanted) == CARD
+
+    def _moved(self, value: torch.Tensor) -> torch.Tensor:
+        storage = value.untyped_storage()
+        if storage_id(storage) not in self._on_the_card:
+            whole = value.detach().as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
+            self._on_the_card[storage_id(storage)] = whole.to(CARD)
+        return _as(self._on_the_card[storage_id(storage)], value)

@@ -1,0 +1,163 @@
+"""What a fake tensor answers in a prediction, where PyTorch's own fake tensors answer for another purpose."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from memlab.vgpu import values
+from memlab.vgpu.facade import card_device
+from memlab.vgpu.internals import FakeTensor
+from memlab.vgpu.mode import VirtualMode
+from memlab.vgpu.names import CARD, ENGINE
+from memlab.vgpu.results import make_fake
+from memlab.vgpu.saving import note_unwritten
+
+
+def devices(given: tuple) -> tuple:
+    """Arguments in which a bare number names a device."""
+    return tuple(card_device(value) if type(value) is int else value for value in given)
+
+
+def host_to(to: Callable) -> Callable:
+    """``tensor.to(0)``: PyTorch without CUDA does not know what device 0 is."""
+
+    def moved(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if type(kwargs.get("device")) is int:
+            kwargs["device"] = card_device(kwargs["device"])
+        return to(self, *devices(args), **kwargs)
+
+    return moved
+
+
+def host_cuda(cuda: Callable) -> Callable:
+    """``tensor.cuda()``."""
+    return lambda self, device=None, non_blocking=False, **kwargs: self.to(card_device(device))
+
+
+def host_pin_memory(pin_memory: Callable) -> Callable:
+    """Pinned memory is the host's: the same bytes, elsewhere."""
+    return lambda self, *args: self.clone()
+
+
+def host_numpy(numpy: Callable) -> Callable:
+    """``tensor.numpy()``: an array that is not written to files."""
+    return lambda self, **kwargs: numpy(self, **kwargs).view(Unwritten)
+
+
+class Unwritten(np.ndarray):
+    """An array of a prediction. What would write it to a file writes nothing."""
+
+    def tofile(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing."""
+        note_unwritten("ndarray.tofile")
+
+    def dump(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing."""
+        note_unwritten("ndarray.dump")
+
+    def __array_function__(self, func: Callable, types: Any, args: Any, kwargs: Any) -> Any:
+        if func in (np.save, np.savez, np.savez_compressed, np.savetxt):
+            return note_unwritten(f"numpy.{func.__name__}")
+        return super().__array_function__(func, types, args, kwargs)
+
+
+def _new(original: Callable) -> Any:
+    """``FakeTensor(mode, elem, device)``: on the card with the dispatch keys of the slot, see ``names.py``."""
+
+    def new(cls: type, mode: Any = None, elem: Any = None, device: Any = None, *rest: Any, **more: Any) -> FakeTensor:
+        if type(mode) is VirtualMode and device is not None and torch.device(device).type == CARD.type:
+            fake = make_fake(mode, elem.detach() if elem.requires_grad else elem, CARD)
+            fake.constant = rest[0] if rest else more.get("constant")
+            return fake.requires_grad_(elem.requires_grad)
+        return original(cls, mode, elem, device, *rest, **more)
+
+    return staticmethod(new)
+
+
+def _to(original: Callable) -> Callable:
+    """``tensor.to(device)`` of a tensor that is there is the tensor itself; C++ compares with the engine's device."""
+
+    def to(self: FakeTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.fake_device == CARD:
+            args = tuple(ENGINE if _is_card(value) else value for value in args)
+            if _is_card(kwargs.get("device")):
+                kwargs["device"] = ENGINE
+        return torch.Tensor.to(self, *args, **kwargs)
+
+    return to
+
+
+def _is_card(value: Any) -> bool:
+    if type(value) is int or (isinstance(value, str) and value.startswith(CARD.type)):
+        value = card_device(value)
+    return isinstance(value, torch.device) and value.type == CARD.type
+
+
+def _cuda(original: Callable) -> Callable:
+    return lambda self, device=None, non_blocking=False, **kwargs: self.to(card_device(device))
+
+
+def _format(original: Callable) -> Callable:
+    """``f"{loss:.3f}"``."""
+
+    def formatted(self: FakeTensor, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 and spec else object.__format__(self, spec)
+
+    return formatted
+
+
+def _numpy(original: Callable) -> Callable:
+    """Of the card: PyTorch's own error. Of the host: numbers that nobody knows."""
+
+    def numpy(self: FakeTensor, *, force: bool = False) -> np.ndarray:
+        if self.fake_device == CARD and not force:
+            raise TypeError(
+                f"can't convert {CARD} device type tensor to numpy. "
+                "Use Tensor.cpu() to copy the tensor to host memory first."
+            )
+        if self.requires_grad and not force:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        return values.numbers(self).numpy()
+
+    return numpy
+
+
+def _deepcopy(original: Callable) -> Callable:
+    """As ``Tensor.__deepcopy__``, without what a fake tensor carries for PyTorch's own use."""
+
+    def copied(self: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
+        if type(self.fake_mode) is not VirtualMode:
+            return original(self, memo)
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user support the deepcopy protocol at the moment."
+            )
+        with torch.no_grad():
+            new = self.detach().clone(memory_format=torch.preserve_format)
+        new.requires_grad_(self.requires_grad)
+        if isinstance(self, nn.Parameter):
+            new = nn.Parameter(new.detach(), self.requires_grad)
+        if self.grad is not None:
+            new.grad = self.grad.__deepcopy__(memo)
+        memo[id(self)] = new
+        return new
+
+    return copied
+
+
+# By name: what takes the place of FakeTensor's own, made from that.
+METHODS: dict[str, Callable] = {
+    "__new__": _new,
+    "__format__": _format,
+    "__deepcopy__": _deepcopy,
+    "to": _to,
+    "cuda": _cuda,
+    "numpy": _numpy,
+    "is_cuda": lambda original: property(lambda self: self.fake_device.type == CARD.type),
+    "record_stream": lambda original: lambda self, stream: None,
+}

@@ -1,0 +1,82 @@
+"""The tracker of a prediction: every storage that it sees takes a block of the card's memory."""
+
+from dataclasses import replace
+from typing import NoReturn
+
+import torch
+
+from memlab.allocator import OutOfRoom
+from memlab.trace import Phase
+from memlab.tracking import BudgetExceeded, Tracker
+from memlab.tracking.inplace import in_place
+from memlab.vgpu.current import Prediction
+from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
+from memlab.vgpu.names import CARD
+from memlab.vgpu.refusals import compiled_code
+
+
+class VirtualTracker(Tracker):
+    """The tracker of a prediction. It must be on in every step: only it sees what is allocated."""
+
+    def __init__(self, prediction: Prediction, mode: VirtualMode):
+        super().__init__(CARD, allocator=prediction.memory)
+        self._memory = prediction.memory
+        self._mode = mode
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # PyTorch would wrap __torch_dispatch__ to hide it from torch.compile, at 5 microseconds an operator.
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is prim_device:  # half of all that is dispatched, so it is answered at once
+            return engine_device(args[0])
+        self._types = types
+        if not types and not (kwargs and "device" in kwargs):  # the host's own affair
+            return self._mode.run(func, types, args, kwargs or {})
+        return self._see_operator(func, args, kwargs or {})
+
+    def _call(self, func, args, kwargs):
+        self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
+        if self._phase is Phase.BACKWARD and not kwargs and not torch.is_grad_enabled():
+            func = in_place(func, args) or func
+        return self._mode.run(func, self._types, args, kwargs)
+
+    def _see_workspace(self, func, args, out) -> None:
+        try:
+            self._memory.run_kernel(func, args, out, self._phase is Phase.BACKWARD)
+        except OutOfRoom as error:
+            self._refuse(error.asked)
+        super()._see_workspace(func, args, out)
+
+    def _enter_root(self, module) -> None:
+        if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):
+            raise compiled_code()
+        super()._enter_root(module)
+
+    def _take(self, record) -> None:
+        try:
+            record.block = self._memory.blocks.allocate(record.nbytes)
+        except OutOfRoom as error:
+            self._refuse(error.asked)
+        self._count_slack(record, 1)
+
+    def _give(self, record) -> None:
+        if record.block is not None:
+            self._count_slack(record, -1)  # before the block merges with its neighbours
+            self._memory.blocks.release(record.block)
+            record.block = None
+
+    def _count_slack(self, record, sign: int) -> None:
+        """Count what a block is larger than its storage, at once, so that the sum is right at every moment."""
+        slack = sign * (record.block.size - record.nbytes) if record.block is not None else 0
+        if slack and self._recording:
+            self._resize(self._workspace, self._workspace.nbytes + slack)
+        elif slack:
+            self._workspace.nbytes += slack
+            self.live += slack
+
+    def _refuse(self, asked: int) -> NoReturn:
+        blocks = self._memory.blocks
+        self.failed = replace(self._failure(asked), in_use=blocks.allocated, limit=blocks.limit)
+        raise BudgetExceeded(self._memory.out_of_memory(asked))

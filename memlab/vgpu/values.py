@@ -1,0 +1,222 @@
+"""Numbers on the card that are known: small integers and truths, and single floats made from known ones.
+
+A tensor on the virtual card has no numbers. But what steers a loop is small and made from numbers that the host knows
+(counters, masks of positions, "done" flags), so beside such a tensor its *value* is kept: a real tensor on the host. An
+operator on the card is then done on the values as well. Views of values are views, so writing through one is seen by
+all.
+
+Where an operator takes numbers that nobody knows (a loss, tokens that were sampled), its value is worked out with 1
+for every unknown float and 0 for every unknown integer, and is *uncertain*. ``all`` of what is unknown is True, other
+unknown truths are False: assertions and validations then pass, and loops that wait for something rare do not begin.
+When the loop asks for an uncertain number, the line that asked is written down.
+"""
+
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import torch
+
+from memlab.vgpu.current import current
+from memlab.vgpu.internals import FakeTensor, storage_id, tree_map, unset_fake_temporarily
+from memlab.vgpu.names import CARD
+from memlab.vgpu.refusals import where, without_end
+
+SMALL = 1000  # numbers: up to here a tensor has a value
+MOST_GUESSES = 10_000  # of one line in one step
+
+aten = torch.ops.aten
+
+# These write into tensors whose numbers steer the scaler, and on a step where nothing overflows leave them as they are.
+_KEEPS = {aten._amp_foreach_non_finite_check_and_unscale_.default, aten._amp_update_scale_.default}
+_TRUE = {aten.all, aten._is_all_true, aten.equal, aten.allclose}  # where nothing is known
+
+
+class Value:
+    """The numbers of a tensor on the card. Views of one tensor share ``origin``."""
+
+    __slots__ = ("origin", "tensor")
+
+    def __init__(self, tensor: torch.Tensor, origin: "_Origin"):
+        self.tensor = tensor
+        self.origin = origin
+
+
+class _Origin:
+    __slots__ = ("certain",)
+
+    def __init__(self, certain: bool):
+        self.certain = certain
+
+
+class _Unknown(Exception):
+    """An argument that is too large to have a value."""
+
+
+def value_of(tensor: torch.Tensor) -> Value | None:
+    """What is known of a tensor on the card."""
+    return tensor.__dict__.get("memlab_value")
+
+
+def follow(func, args: tuple, kwargs: dict, out: Any) -> None:
+    """Work out the values of what an operator gave, where they are small."""
+    if func in _KEEPS:
+        return
+    outs = out if isinstance(out, tuple | list) else (out,)
+    if not any(has_value(item) for item in outs):
+        _write(func, args, kwargs)
+        return
+    try:
+        results, certain = _run(func, args, kwargs, outs)
+    except Exception:  # the host has no such kernel, or not with these arguments
+        results, certain = [None] * len(outs), False
+    for item, result in zip(outs, results, strict=False):
+        if has_value(item):
+            _keep(item, result, certain, func, (args, kwargs))
+
+
+def ask(tensor: torch.Tensor) -> bool | int | float | complex:
+    """The number in a tensor of one element, a guess where it is unknown."""
+    if tensor.constant is not None:
+        return tensor.constant.item()
+    value = value_of(tensor)
+    if value is None or not value.origin.certain:
+        note_guess()
+    return (_default(tensor) if value is None else value.tensor).item()
+
+
+def numbers(tensor: torch.Tensor, *, asked: bool = True) -> torch.Tensor:
+    """The numbers of a tensor for the host, as a real tensor; guesses where they are unknown."""
+    value = value_of(tensor)
+    if asked and tensor.numel() == 1 and (value is None or not value.origin.certain):
+        note_guess()
+    return _default(tensor) if value is None else value.tensor.to(tensor.dtype, copy=True)
+
+
+def truth(func, args: tuple, kwargs: dict) -> bool:
+    """What an operator answers that compares whole tensors; True, as a guess, where that is unknown."""
+    results, certain = [None], False
+    with suppress(Exception):
+        results, certain = _run(func, args, kwargs, ())
+    if not certain:
+        note_guess()
+    return True if results[0] is None else bool(results[0])
+
+
+def sized_by_values(func, args: tuple, kwargs: dict) -> Any:
+    """The real result of an operator whose sizes depend on numbers, None unless all of them are known for certain."""
+    try:
+        results, certain = _run(func, args, kwargs, ())
+    except Exception:
+        return None
+    return results if certain else None
+
+
+@cache
+def written(func) -> tuple[tuple[int, str], ...]:
+    """Which of its arguments an operator writes to: place and name."""
+    if not func._schema.is_mutable:
+        return ()
+    arguments = enumerate(func._schema.arguments)
+    return tuple((i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
+
+
+def note_guess() -> None:
+    """Write down the line that asks for a number which nobody knows.
+
+    Raises:
+        Unpredictable: it asked so often in this step that it may never end.
+    """
+    line = where()
+    if current().ask(line) > MOST_GUESSES:
+        raise without_end(line, MOST_GUESSES)
+
+
+def has_value(item: Any) -> bool:
+    """Whether it is a tensor on the card that is small enough to have a value."""
+    if type(item) is not FakeTensor or item.fake_device != CARD or item.layout is not torch.strided:
+        return False
+    count = item.numel()
+    return count == 1 or (count <= SMALL and not item.dtype.is_floating_point and not item.dtype.is_complex)
+
+
+def _run(func, args, kwargs, outs) -> tuple[list, bool]:
+    """The operator on the values of its arguments: its results, and whether all that went in is certain."""
+    if torch.Tag.nondeterministic_seeded in func.tags:
+        return [None] * len(outs), False
+    guessing = not any(item.dtype.is_floating_point for item in outs if isinstance(item, torch.Tensor))
+    certain = True
+
+    def stand_in(argument):
+        nonlocal certain
+        if isinstance(argument, torch.device):
+            return torch.device("cpu")
+        if type(argument) is not FakeTensor:
+            return argument
+        value = value_of(argument)
+        if value is None:
+            certain = False
+            if not guessing or not outs or argument.numel() > SMALL:
+                raise _Unknown
+            return _default(argument)
+        certain = certain and value.origin.certain
+        return value.tensor
+
+    kwargs = {name: given for name, given in kwargs.items() if name not in ("generator", "pin_memory")}
+    try:
+        args, kwargs = tree_map(stand_in, (args, kwargs))
+    except _Unknown:
+        return [None] * len(outs), False
+    with unset_fake_temporarily(), torch.no_grad():
+        result = func(*args, **kwargs)
+    return list(result) if isinstance(result, tuple | list) else [result], certain
+
+
+def _keep(item, result: torch.Tensor | None, certain: bool, func, given) -> None:
+    before = value_of(item)
+    if before is not None:  # written in place, or given back as it was
+        before.origin.certain = before.origin.certain and certain
+        if result is not None and result is not before.tensor:
+            before.tensor = result
+        return
+    if result is None:
+        if item.dtype.is_floating_point:
+            return
+        result = torch.ones(item.shape, dtype=item.dtype) if func.overloadpacket in _TRUE else _default(item)
+    item.memlab_value = Value(result, _shared_origin(result, given) or _Origin(certain))
+
+
+def _shared_origin(result: torch.Tensor, given) -> _Origin | None:
+    """The origin of the argument that the result is a view of."""
+    for value in _values(given[0]):
+        if storage_id(value.tensor.untyped_storage()) == storage_id(result.untyped_storage()):
+            return value.origin
+    return None
+
+
+def _write(func, args: tuple, kwargs: dict) -> None:
+    """An operator that gives nothing new (``_foreach_add_``) has written to its arguments."""
+    targets = [value for index, _ in written(func) if index < len(args) for value in _values(args[index])]
+    if not targets:
+        return
+    certain = False
+    with suppress(Exception):
+        _, certain = _run(func, args, kwargs, ())
+    if not certain:
+        for value in targets:
+            value.origin.certain = False
+
+
+def _values(given: Any) -> list[Value]:
+    """What is known of an argument, or of each in a list of them."""
+    tensors = given if isinstance(given, tuple | list) else (given,)
+    known = (value_of(tensor) for tensor in tensors if type(tensor) is FakeTensor)
+    return [value for value in known if value is not None]
+
+
+def _default(tensor: torch.Tensor) -> torch.Tensor:
+    """1 for every unknown float, 0 for every unknown integer, False for every unknown truth."""
+    with unset_fake_temporarily():
+        if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+            return torch.ones(tensor.shape, dtype=tensor.dtype)
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
