@@ -8,7 +8,6 @@ stays PyTorch's own; the device puts it back after the run.
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,34 +17,45 @@ from torch.library import Library
 from memlab.patching import Change, Patches, where
 from memlab.tracking.internals import switch_dispatch_key
 
+SEED = 0
 KEY = "TESTING_ONLY_GenericMode"
 
 # Every operator of PyTorch that takes a generator; tests/test_randomness.py finds them anew.
-DRAWING = """
-    _fused_dropout _sample_dirichlet _standard_gamma bernoulli bernoulli_ binomial cauchy cauchy_ exponential
-    exponential_ geometric geometric_ log_normal log_normal_ multinomial normal normal_ normal_functional poisson rand
-    rand_like randint randint_like randn randn_like random random_ randperm rrelu rrelu_ rrelu_with_noise
-    rrelu_with_noise_ rrelu_with_noise_functional uniform uniform_
-""".split()
+DRAWING = (
+    *("_fused_dropout", "_sample_dirichlet", "_standard_gamma", "bernoulli", "bernoulli_", "binomial", "cauchy"),
+    *("cauchy_", "exponential", "exponential_", "geometric", "geometric_", "log_normal", "log_normal_"),
+    *("multinomial", "normal", "normal_", "normal_functional", "poisson", "rand", "rand_like", "randint"),
+    *("randint_like", "randn", "randn_like", "random", "random_", "randperm", "rrelu", "rrelu_", "rrelu_with_noise"),
+    *("rrelu_with_noise_", "rrelu_with_noise_functional", "uniform", "uniform_"),
+)
 
 _thread = threading.local()
 _lock = threading.Lock()
 _kept: list[Library] = []
 
 
-@contextmanager
-def own_random_numbers(seed: int) -> Iterator[None]:
-    """In this thread, and until the end of the context, draw from a new generator with this seed."""
-    _register()
-    before = _own()
-    _thread.generator = torch.Generator().manual_seed(seed)
-    with _PATCHES:
+class RandomNumbers:
+    """Numbers that are drawn from a new generator wherever, in this thread, the context is entered.
+
+    Args:
+        seed: of the generator.
+    """
+
+    def __init__(self, seed: int = SEED):
+        _register()
+        self._generator = torch.Generator().manual_seed(seed)
+        self._outer: list[torch.Generator | None] = []
+
+    def __enter__(self) -> None:
+        _PATCHES.__enter__()
+        self._outer.append(_own())
+        _thread.generator = self._generator
         switch_dispatch_key(KEY, True)
-        try:
-            yield
-        finally:
-            switch_dispatch_key(KEY, before is not None)
-            _thread.generator = before
+
+    def __exit__(self, *exception: object) -> None:
+        _thread.generator = self._outer.pop()
+        switch_dispatch_key(KEY, _own() is not None)
+        _PATCHES.__exit__(*exception)
 
 
 def _own() -> torch.Generator | None:

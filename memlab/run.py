@@ -14,13 +14,14 @@ import torch
 
 from memlab.devices import Device, open_device
 from memlab.errors import BadTrain, BadValue
+from memlab.oom import is_out_of_memory
+from memlab.randomness import RandomNumbers
 from memlab.trace import OutOfMemory, Phase, Step, Trace
-from memlab.tracking.tracker import Xray, is_out_of_memory
+from memlab.tracking import Xray
 from memlab.units import parse_bytes
 
 Train = Callable[..., Generator]
 
-SEED = 0
 RESERVED = {"steps", "device", "gpu", "budget", "xray", "title"}  # arguments of measure, predict and Lab
 
 
@@ -126,6 +127,7 @@ class Run:
         self._xray: Xray | None = None
         self._every = _check_xray(xray) or device.tracks_every_step(self._budget)
         self._tracker = device.tracker(self._budget)
+        self._numbers = RandomNumbers()
 
     def __enter__(self) -> "Run":
         with ExitStack() as undo:
@@ -134,13 +136,9 @@ class Run:
             undo.callback(gc.unfreeze)
             undo.callback(self._device.release)
             undo.enter_context(self._device.occupied(self._train, self.settings))
-            undo.enter_context(
-                torch.random.fork_rng([self._device.device] if self._device.device.type == "cuda" else [])
-            )
-            torch.manual_seed(SEED)
             self._device.set_budget(self._budget)
             undo.callback(self._device.set_budget, None)
-            with self._device.running():
+            with self._device.running(), self._numbers:
                 self._generator = _start(self._train, self._device.device, self.settings)
             undo.callback(self._generator.close)
             self._undo = undo.pop_all()
@@ -212,7 +210,7 @@ class Run:
         return True
 
     def _next(self, xrayed: bool) -> float | None:
-        with self._device.running(), self._tracker if xrayed else nullcontext():
+        with self._numbers, self._device.running(), self._tracker if xrayed else nullcontext():
             value = next(self._generator)
         return _loss(value, self._train, self._predicted)
 

@@ -9,45 +9,18 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate, groupby
 from typing import Any
 
+from memlab.categories import Category, Phase
 from memlab.errors import NotATrace
+from memlab.oom import OutOfMemory
 from memlab.units import format_bytes
 
+__all__ = ["Category", "Event", "OutOfMemory", "Phase", "Step", "Trace"]
+
 FORMAT = 1
-
-
-class Category(StrEnum):
-    """What a byte is for, in the order in which a picture stacks them, bottom first."""
-
-    PARAMETER = "parameter"
-    BUFFER = "buffer"
-    OPTIMIZER_STATE = "optimizer state"
-    GRADIENT = "gradient"
-    INPUT = "input"
-    ACTIVATION = "activation"
-    RECOMPUTED = "recomputed activation"
-    TEMPORARY = "temporary"
-    WORKSPACE = "workspace"
-
-    @property
-    def plural(self) -> str:
-        """The category as a sentence or a legend names it."""
-        if self in (Category.OPTIMIZER_STATE, Category.WORKSPACE):
-            return str(self)
-        return "temporaries" if self is Category.TEMPORARY else f"{self}s"
-
-
-class Phase(StrEnum):
-    """What the training loop was doing."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    OPTIMIZER = "optimizer"
-    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,36 +46,6 @@ class Step:
     seconds: float | None
     peak_allocated: int | None
     xrayed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class OutOfMemory:
-    """The allocation that did not fit.
-
-    Attributes:
-        asked: bytes, None if unknown.
-        in_use: bytes allocated at that moment.
-        limit: bytes that were allowed, None: all that the device has.
-        phase, module, op: where it happened.
-        message: what PyTorch said, or on a predicted card would say.
-    """
-
-    asked: int | None
-    in_use: int
-    limit: int | None
-    phase: Phase
-    module: str
-    op: str
-    message: str = ""
-
-    @property
-    def sentence(self) -> str:
-        """What failed, in one sentence without a full stop."""
-        asked = "more memory" if self.asked is None else format_bytes(self.asked)
-        limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
-        where = self.module or self.op
-        place = f" at {where}" if where else ""
-        return f"out of memory in {self.phase}{place}: asked for {asked} with {format_bytes(self.in_use)}{limit} in use"
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "memlab"
-WITHOUT_TORCH = ("trace.py", "units.py", "errors.py", "files.py")
+WITHOUT_TORCH = ("categories.py", "oom.py", "trace.py", "units.py", "errors.py", "files.py")
 HOMES = {"matplotlib": "plots.py", "ipywidgets": "lab/"}
 
 
@@ -69,7 +69,7 @@ def loaded_by(statement: str) -> set[str]:
     "statement",
     [
         "import memlab",
-        "import memlab.trace, memlab.units, memlab.errors, memlab.files",
+        "import memlab.trace, memlab.oom, memlab.units, memlab.errors, memlab.files",
         "import memlab.cli",
         "import memlab.vgpu",
     ],

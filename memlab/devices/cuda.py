@@ -1,11 +1,13 @@
 """One CUDA card, as a run sees it."""
 
 import gc
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
+from memlab.randomness import SEED
 from memlab.tracking import Tracker
 
 
@@ -25,9 +27,15 @@ class Cuda:
         """The name that pictures carry."""
         return torch.cuda.get_device_name(self.device)
 
-    def occupied(self, *belongings: Any) -> AbstractContextManager:
-        """Nothing to prepare."""
-        return nullcontext()
+    @contextmanager
+    def occupied(self, *belongings: Any) -> Iterator[None]:
+        """The card's random numbers start from a seed of their own, and go on afterwards where they were."""
+        before = torch.cuda.get_rng_state(self.device)
+        torch.cuda.manual_seed(SEED)
+        try:
+            yield
+        finally:
+            torch.cuda.set_rng_state(before, self.device)
 
     def tracker(self, budget: int | None) -> Tracker:
         """A tracker that reads the allocator's counters; the allocator itself keeps the budget."""

@@ -6,7 +6,8 @@ is counted that a card would not allocate.
 """
 
 import torch
-from torch._prims_common import is_non_overlapping_and_dense_or_false
+
+from memlab.tracking.internals import current_node, is_dense, reference_counts
 
 aten = torch.ops.aten
 
@@ -37,7 +38,7 @@ def in_place(func, args: tuple):
         return aten.add_.Tensor if _is_accumulation(*args) else None
     if func in ON_FRESH_ZEROS:
         return ON_FRESH_ZEROS[func]
-    node = torch._C._current_autograd_node() if func in _NODE_OPERATORS else None
+    node = current_node() if func in _NODE_OPERATORS else None
     return IN_NODES.get(node.name(), {}).get(func) if node is not None else None
 
 
@@ -51,5 +52,4 @@ def _is_accumulation(held: torch.Tensor, arriving: torch.Tensor) -> bool:
     """
     if not isinstance(arriving, torch.Tensor) or held.shape != arriving.shape:
         return False
-    counts = (held._use_count(), torch._C._storage_Use_Count(held.untyped_storage()._cdata))
-    return counts == ALONE and is_non_overlapping_and_dense_or_false(held)
+    return reference_counts(held) == ALONE and is_dense(held)

@@ -1,7 +1,7 @@
 """``torch.cuda`` and its relatives while a prediction runs: they mean the virtual card, and are answered from it.
 
-``ANSWERS`` has a line for each name that is answered. Everything else of ``torch.cuda`` is PyTorch's own Python on top of
-these (``memory_allocated``, ``memory_summary``, ``torch.random.fork_rng``).
+``ANSWERS`` has a line for each name that is answered. Everything else of ``torch.cuda`` is PyTorch's own Python on top
+of these (``memory_allocated``, ``memory_summary``, ``torch.random.fork_rng``).
 """
 
 import types
@@ -57,6 +57,10 @@ class Stream:
     def query(self) -> bool:
         """Everything is done."""
         return True
+
+    def is_capturing(self) -> bool:
+        """CUDA graphs are not predicted."""
+        return False
 
     def __enter__(self) -> "Stream":
         return self

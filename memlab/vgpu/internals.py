@@ -5,6 +5,8 @@ Checked on torch 2.11.0, 2.13.0 and 2.15.0. Where one is missing, importing this
 ``memlab/tracking/internals.py``.
 """
 
+from typing import Any
+
 import torch
 
 from memlab.errors import NoVirtualGpu
@@ -32,16 +34,17 @@ try:
         UnsupportedOperatorException,
         unset_fake_temporarily,
     )
+    from torch.optim import optimizer as _optimizer
+    from torch.utils import _foreach_utils
     from torch.utils._python_dispatch import _disable_current_modes
     from torch.utils._pytree import tree_leaves, tree_map
 
+    foreach_types = (_optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
     AUTOCAST_KEY = DispatchKey.AutocastPrivateUse1
     COMPOSITE_KEY = DispatchKey.CompositeImplicitAutograd
     FAKE_MODE = _TorchDispatchModeKey.FAKE
     make_subclass = torch.Tensor._make_subclass
     register_device_module = torch._register_device_module
-    import torch.utils._foreach_utils as foreach_home
-
     data_loader_iterator = torch.utils.data.dataloader._BaseDataLoaderIter
 except (ImportError, AttributeError) as error:
     raise NoVirtualGpu(
@@ -72,7 +75,7 @@ __all__ = [
     "attention_order",
     "data_loader_iterator",
     "disable_modes",
-    "foreach_home",
+    "foreach_types",
     "make_subclass",
     "private_use_name",
     "register_device_module",
@@ -83,6 +86,7 @@ __all__ = [
     "tree_map",
     "unset_fake_temporarily",
     "unset_mode",
+    "with_device",
     "without_autocast",
 ]
 
@@ -90,6 +94,12 @@ __all__ = [
 def without_autocast() -> _ExcludeDispatchKeyGuard:
     """A context in which operators do not pass through the slot's autocast."""
     return _ExcludeDispatchKeyGuard(_autocast)
+
+
+def with_device(attributes: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """A fake tensor's attributes, as those of one on another device."""
+    name = "_fake_device" if "_fake_device" in attributes else "fake_device"  # torch 2.13 made it a property
+    return attributes | {name: device}
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:

@@ -5,7 +5,8 @@ from typing import Any
 
 from memlab.allocator import Block, CachingAllocator, ExpandableAllocator
 from memlab.errors import BadValue
-from memlab.units import GIB, KIB, MIB
+from memlab.oom import cuda_message
+from memlab.units import MIB
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import MATMULS, scratch
 
@@ -67,13 +68,12 @@ class VirtualMemory:
 
     def out_of_memory(self, asked: int) -> str:
         """What PyTorch says on the card when this allocation does not fit."""
-        blocks = self.blocks
-        in_use = self.card.context + blocks.reserved
-        return (
-            f"CUDA out of memory. Tried to allocate {_size(asked)}. GPU 0 has a total capacity of "
-            f"{_size(self.card.capacity)} of which {_size(max(0, self.card.capacity - in_use))} is free. "
-            f"Of the allocated memory {_size(blocks.allocated)} is allocated by PyTorch, and "
-            f"{_size(blocks.reserved - blocks.allocated)} is reserved by PyTorch but unallocated."
+        return cuda_message(
+            asked,
+            capacity=self.card.capacity,
+            context=self.card.context,
+            reserved=self.blocks.reserved,
+            allocated=self.blocks.allocated,
         )
 
     def run_kernel(self, func, args, out, in_backward: bool) -> None:
@@ -106,11 +106,3 @@ def _allocator(card: Card) -> CachingAllocator:
     if most is not None and not most.isdecimal():
         raise BadValue(f"max_split_size_mb:{most} is not a number of MiB: give a whole number above 20.")
     return CachingAllocator(limit=card.room, max_split_size=None if most is None else int(most) * MIB)
-
-
-def _size(count: int) -> str:
-    """Bytes as PyTorch's allocator writes them in its messages, with two decimals."""
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if count > unit:
-            return f"{count / unit:.2f} {name}"
-    return f"{count} bytes"

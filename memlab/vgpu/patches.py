@@ -14,13 +14,13 @@ import torch
 from memlab.patching import Change, Patches, where
 from memlab.vgpu import autocast, facade, saving, tensors
 from memlab.vgpu.current import current, is_predicting
-from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_home, swap_tensor_impl
+from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, swap_tensor_impl
 from memlab.vgpu.names import SLOT_NAME
 from memlab.vgpu.refusals import compiled_code
 
+
 def _changes() -> Iterator[Change]:
-    # Optimizers take the path that they take on CUDA by default, foreach, for tensors of these types only.
-    yield foreach_home, "_foreach_supported_types", [*foreach_home._foreach_supported_types, FakeTensor]
+    """Each change: where, its name, and what takes its place."""
     for owner, answers in facade.ANSWERS:
         for name, answer in answers.items():
             if hasattr(owner, name):
@@ -153,4 +153,23 @@ _WRAPPED: list[tuple[Any, str, Callable]] = [
     (data_loader_iterator, "__init__", _without_pinning),
 ]
 
-PATCHES = Patches(_changes)
+
+class _WithForeach(Patches):
+    """Optimizers and clipping take their default path on CUDA, foreach, for tensors of the types in two lists only.
+
+    They are written to: others (DTensor) write to them too, and keep them.
+    """
+
+    def _apply(self) -> None:
+        super()._apply()
+        for types in foreach_types:
+            types.append(FakeTensor)
+
+    def _take_away(self) -> None:
+        for types in foreach_types:
+            if FakeTensor in types:
+                types.remove(FakeTensor)
+        super()._take_away()
+
+
+PATCHES = _WithForeach(_changes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from memlab.vgpu.internals import FakeTensor, FakeTensorMode, allow_data_pointer, make_subclass
+from memlab.vgpu.internals import FakeTensor, FakeTensorMode, allow_data_pointer, make_subclass, with_device
 from memlab.vgpu.names import CARD, SLOT
 
 MOST = 100_000  # answers; a network has hundreds
@@ -107,7 +107,7 @@ def make_fake(mode: FakeTensorMode, tensor: torch.Tensor, device: torch.device) 
     attributes = mode.attributes.get(device)
     if attributes is None:
         first = FakeTensor(mode, torch.empty(0, device="meta"), SLOT if device == CARD else device)
-        attributes = mode.attributes[device] = first.__dict__ | {"fake_device": device}
+        attributes = mode.attributes[device] = with_device(first.__dict__, device)
     keys = SLOT if device == CARD else device
     fake = make_subclass(FakeTensor, tensor, False, dispatch_device=True, device_for_backend_keys=keys)
     allow_data_pointer(fake)

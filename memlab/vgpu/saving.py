@@ -1,8 +1,8 @@
 """``torch.save`` and ``torch.load`` inside a prediction.
 
 A prediction writes no file: what the loop saves is kept for it to load again. A file that was there before is read for
-real, and what belongs on the card is copied there. (PyTorch's own way under a ``FakeTensorMode`` writes zeros, and reads
-no numbers, also not those that steer the loop, such as an optimizer's step count.)
+real, and what belongs on the card is copied there. (PyTorch's own way under a ``FakeTensorMode`` writes zeros, and
+reads no numbers, also not those that steer the loop, such as an optimizer's step count.)
 """
 
 import os

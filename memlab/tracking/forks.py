@@ -1,0 +1,23 @@
+"""A process that is forked within a step, as a DataLoader's worker is, is not watched: its work is not the step's."""
+
+import os
+
+from memlab.tracking.internals import modes_of_this_thread, set_modes_aside
+from memlab.tracking.tracker import Tracker
+
+
+def _let_go() -> None:
+    """On a card it could not be watched, the allocator's counters are not to be had there; in a prediction its tensors
+    would have no numbers to send.
+    """
+    watching = [mode for mode in modes_of_this_thread() if isinstance(mode, Tracker)]
+    for tracker in watching:
+        tracker._recording = False
+    if watching:
+        _left_behind.append(set_modes_aside())
+        _left_behind[-1].__enter__()
+
+
+_left_behind: list[object] = []  # never left again: the process ends without coming back to the step
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_let_go)

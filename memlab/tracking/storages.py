@@ -1,0 +1,145 @@
+"""Following every tensor storage of a device: born, resized, freed.
+
+Storages are followed, not tensors, because views share them.
+"""
+
+import weakref
+from collections.abc import Iterable
+
+import torch
+
+from memlab.trace import Category, OutOfMemory, Phase
+from memlab.tracking.modules import ModulesAtWork
+
+
+class BudgetExceeded(torch.OutOfMemoryError):
+    """An allocation that the budget does not allow: what a tracker raises in the place of a card."""
+
+
+class Record:
+    """What is known of one storage. ``born`` is an index into the step's events, -1 if older than the step."""
+
+    __slots__ = ("block", "born", "category", "external", "freed", "nbytes", "phase", "recomputed", "resident")
+
+    def __init__(self, nbytes: int, born: int, phase: Phase, recomputed: bool = False, external: bool = False):
+        self.nbytes = nbytes
+        self.born = born
+        self.phase = phase
+        self.recomputed = recomputed  # born while backward ran a part of the forward again
+        self.external = external  # met first as an argument: it is older than the tracker's sight
+        self.freed: int | None = None
+        self.resident: Category | None = None  # known for certain: parameter, buffer, gradient, optimizer state
+        self.category: Category | None = None  # the label, given at the end of the step
+        self.block: object = None  # where it stands in a simulated allocator
+
+
+class _Ref(weakref.ref):
+    """A weak reference to a storage that carries the storage's record."""
+
+    __slots__ = ("key", "record")
+
+
+class Storages:
+    """The storages of one device, with an event for each change. What the step is doing is set by who inherits.
+
+    Args:
+        device: storages elsewhere are ignored.
+        budget: bytes; an allocation past it raises :class:`BudgetExceeded`, as a smaller card would.
+    """
+
+    _phase: Phase
+    _recomputing: bool
+    _op: object
+    _modules: ModulesAtWork
+
+    def __init__(self, device: torch.device, budget: int | None):
+        self.device = device
+        self.budget = budget
+        self.live = 0
+        self.peak = 0
+        self.failed: OutOfMemory | None = None
+        self._workspace = Record(0, -1, Phase.OTHER)
+        self._workspace.resident = Category.WORKSPACE
+        self._refs: dict[int, _Ref] = {}
+        self._recording = False
+
+    def _start_events(self) -> None:
+        """Begin a step."""
+        self._events: list[tuple[Record, int, Phase, str, object]] = []
+        self._records = [self._workspace, *(ref.record for ref in self._refs.values())]
+        for record in self._records:
+            record.born = -1
+        self.peak = self.live
+
+    def _see(self, tensor: torch.Tensor, born: bool) -> None:
+        """A tensor that an operator takes or, if ``born``, gives."""
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:
+            return  # sparse: its indices and values are tensors of their own, seen on their own
+        ref = self._refs.get(id(storage))
+        if ref is not None:
+            if ref.record.nbytes != storage.nbytes():
+                self._give(ref.record)
+                self._resize(ref.record, storage.nbytes())
+                self._take(ref.record)
+        elif tensor.device == self.device:
+            nbytes = storage.nbytes()
+            if born and self.budget is not None and self.live + nbytes > self.budget:
+                self.failed = self._failure(nbytes)
+                raise BudgetExceeded(f"{self.failed.sentence}.")
+            ref = self._follow(storage, nbytes, external=not born)
+        if ref is not None and type(tensor) is torch.nn.Parameter:
+            ref.record.resident = Category.PARAMETER
+
+    def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
+        """Tensors whose category is known for certain."""
+        for tensor in tensors:
+            if tensor.is_sparse:
+                continue
+            self._see(tensor, False)
+            if ref := self._refs.get(id(tensor.untyped_storage())):
+                ref.record.resident = category
+
+    def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> _Ref:
+        """Count a storage, from now on; if ``external`` it is older, only nothing showed it before."""
+        record = Record(nbytes, len(self._events), self._phase, self._recomputing, external)
+        ref = _Ref(storage, self._freed)
+        ref.key, ref.record = id(storage), record
+        self._take(record)
+        self._refs[ref.key] = ref
+        self._records.append(record)
+        self._change(record, nbytes, self._op)
+        return ref
+
+    def _freed(self, ref: _Ref) -> None:
+        if self._refs.pop(ref.key, None) is not ref:
+            return  # its bytes were refused, so it was never counted
+        record = ref.record
+        self._give(record)
+        if self._recording:
+            record.freed = len(self._events)
+            self._change(record, -record.nbytes, "")
+        else:
+            self.live -= record.nbytes
+
+    def _resize(self, record: Record, nbytes: int) -> None:
+        delta, record.nbytes = nbytes - record.nbytes, nbytes
+        self._change(record, delta, self._op)
+
+    def _take(self, record: Record) -> None:
+        """A storage is about to be counted: a tracker that stands in for a card finds it a place."""
+
+    def _give(self, record: Record) -> None:
+        """A storage has been freed."""
+
+    def _change(self, record: Record, delta: int, op: object) -> None:
+        self.live += delta
+        if self.live > self.peak:
+            self.peak = self.live
+        if delta:
+            self._events.append((record, delta, self._phase, self._modules.name, op))
+
+    def _failure(self, asked: int | None) -> OutOfMemory:
+        """What is known of an allocation of ``asked`` bytes that fails now."""
+        raise NotImplementedError
