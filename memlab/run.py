@@ -15,9 +15,9 @@ import torch
 from memlab.devices import Device, open_device
 from memlab.errors import BadTrain, BadValue
 from memlab.oom import is_out_of_memory
-from memlab.randomness import RandomNumbers
 from memlab.trace import OutOfMemory, Phase, Step, Trace
 from memlab.tracking import Xray
+from memlab.tracking.randomness import RandomNumbers
 from memlab.units import parse_bytes
 
 Train = Callable[..., Generator]

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from memlab.randomness import SEED
 from memlab.tracking import Tracker
+from memlab.tracking.randomness import SEED
 
 
 class Cuda:

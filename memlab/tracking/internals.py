@@ -28,6 +28,7 @@ __all__ = [
     "TorchDispatchMode",
     "clear_cublas_workspaces",
     "current_node",
+    "exclude_dispatch_key",
     "is_dense",
     "modes_of_this_thread",
     "reference_counts",
@@ -81,4 +82,10 @@ def switch_dispatch_key(name: str, on: bool) -> None:
     Lost without the name: runs draw from the process's random numbers.
     """
     if switch := getattr(torch._C, "_dispatch_tls_set_dispatch_key_included", None):
+        switch(name, on)
+
+
+def exclude_dispatch_key(name: str, on: bool) -> None:
+    """Lead this thread's operators round a dispatch key although it is switched on, or no longer."""
+    if switch := getattr(torch._C, "_dispatch_tls_set_dispatch_key_excluded", None):
         switch(name, on)

@@ -11,6 +11,7 @@ from torch.utils.module_tracker import ModuleTracker
 
 from memlab.oom import OutOfMemory, asked_bytes, is_out_of_memory
 from memlab.trace import Category, Event, Phase
+from memlab.tracking import randomness
 from memlab.tracking.flops import FlopCounter
 from memlab.tracking.internals import TorchDispatchMode
 from memlab.tracking.labels import Marks, label
@@ -133,7 +134,7 @@ class Tracker(Storages, TorchDispatchMode):
 
     def _call(self, func, args, kwargs):
         try:
-            return func(*args, **kwargs)
+            return randomness.call(func, args, kwargs)
         except RuntimeError as error:  # noted here, where the module at work is still known
             if is_out_of_memory(error):
                 self.failed = self._failure(asked_bytes(error))

@@ -136,18 +136,33 @@ def _range(*args: Any, **kwargs: Any):
     yield
 
 
-def _generator(device: Any = "cpu") -> torch.Generator:
-    # The card's own random numbers are not known, so any generator will do.
-    return _REAL_GENERATOR()
+class Generator(torch.Generator):
+    """Of the host, or of the card, whose numbers are not known in any case."""
 
+    def __new__(cls, device: Any = "cpu") -> "Generator":
+        made = super().__new__(cls)
+        made._named = torch.device(device)
+        return made
 
-_REAL_GENERATOR = torch.Generator
+    def __init__(self, device: Any = "cpu"):
+        pass
+
+    @property
+    def device(self) -> torch.device:
+        """As it was asked for."""
+        return self._named
 
 
 def _no_graphs(*args: Any, **kwargs: Any) -> None:
     raise Unpredictable(
         f"A CUDA graph at {where()} cannot be predicted: predict the loop without it, or measure instead."
     )
+
+
+class _Graph:
+    def __new__(cls, *args: Any, **kwargs: Any) -> "_Graph":
+        _no_graphs()
+        return super().__new__(cls)
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -201,11 +216,11 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "current_stream": Stream,
             "default_stream": Stream,
             "set_stream": _nothing,
-            "graph": _no_graphs,
             "make_graphed_callables": _no_graphs,
-            "CUDAGraph": _no_graphs,
         },
     ),
+    # The card's recurrent networks run as PyTorch's own loops over time.
+    (torch.backends.cudnn, {"is_acceptable": _always(False)}),
     (
         torch.cuda.nvtx,
         {"range": _range} | dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), _nothing),
@@ -222,7 +237,6 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "current_stream": Stream,
         },
     ),
-    (torch, {"Generator": _generator}),
 ]
 # These two modules hold the same functions under the same names.
 for _module in (_cuda, torch.cuda.memory):
@@ -276,6 +290,9 @@ CLASSES: list[tuple[Any, str, type]] = [
     (_cuda, "Event", Event),
     (_cuda, "device", OnDevice),
     (_cuda, "stream", OnDevice),
+    (_cuda, "CUDAGraph", _Graph),
+    (_cuda, "graph", _Graph),
+    (torch, "Generator", Generator),
 ]
 # PyTorch's C++ functions whose first argument names a device, "cuda" by default: autocast lives in the slot.
 AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype")

@@ -35,7 +35,7 @@ class VirtualGpu:
         self.card = find_card(name)
         register()
         self._prediction = Prediction(self.card, VirtualMemory(self.card))
-        self._mode = VirtualMode(self._prediction)
+        self._mode = VirtualMode(self._prediction)  # one for all runs: what it has learned about PyTorch stays
 
     @property
     def name(self) -> str:
@@ -53,7 +53,8 @@ class VirtualGpu:
         return tuple(self._prediction.guessed)
 
     def tracker(self, budget: int | None) -> VirtualTracker:
-        """The tracker of a run on this card; the card's allocator keeps the budget."""
+        """The tracker of a new run on this card, which starts empty; the card's allocator keeps the budget."""
+        self._prediction = self._mode.prediction = Prediction(self.card, VirtualMemory(self.card))
         return VirtualTracker(self._prediction, self._mode)
 
     def tracks_every_step(self, budget: int | None) -> bool:

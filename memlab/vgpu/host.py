@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from memlab.tracking import randomness
 from memlab.vgpu import values
 from memlab.vgpu.current import Prediction, current
 from memlab.vgpu.internals import FakeTensor, storage_id, unset_fake_temporarily
@@ -29,7 +30,7 @@ def compute(mode, func, types, args: tuple, kwargs: dict) -> Any:
     elif written := values.written(func):
         _keep_before_writing(current(), written, args, kwargs)
     with unset_fake_temporarily():
-        return func(*args, **kwargs)
+        return randomness.call(func, args, kwargs)
 
 
 def bring_home(out: torch.Tensor, source: torch.Tensor) -> torch.Tensor:

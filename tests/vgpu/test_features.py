@@ -44,7 +44,7 @@ def scaler_with_clipping(device):
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        assert norm.item() == 0  # a harmless answer
+        assert norm.item() == 1  # a guess
         scaler.step(optimizer)
         scaler.update()
         assert optimizer.state, "the scaler found no infinity, so the optimizer stepped"
@@ -149,7 +149,7 @@ def evaluation_between_steps(device):
         with torch.no_grad():
             predicted = model(torch.randn(8, 32, device=device)).argmax(-1)
             assert predicted.cpu().tolist() == [0] * 8
-            assert f"{loss.item():.2f} {(predicted == 0).float().mean().item()}" == "0.00 0.0"
+            assert f"{loss.item():.2f} {(predicted == 0).float().mean().item()}" == "1.00 1.0"
         model.train()
         del predicted
         yield loss

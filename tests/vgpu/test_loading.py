@@ -57,13 +57,14 @@ def allocated(trace) -> int:
 def test_a_checkpoint_loaded_to_the_card_takes_its_bytes_until_it_is_let_go(checkpoint, where, keep, copies, mmap):
     trace = predict(partial(resume, checkpoint=checkpoint), where=where, keep=keep, mmap=mmap)
     weights, state = 2 * WEIGHTS, 4 * WEIGHTS  # the state that was loaded is the state that is used
-    assert allocated(trace) - 4 == weights + state + copies * WEIGHTS  # the loss has 4
+    counts = 2 * 4 if where == "card" else 0  # an optimizer leaves its step counts where they were loaded to
+    assert allocated(trace) - 4 == weights + state + copies * WEIGHTS + counts  # the loss has 4
 
 
 def test_it_is_what_a_measurement_finds(checkpoint):
     train = partial(resume, checkpoint=checkpoint, where="card")
     predicted, measured = predict(train), measure(train, device="cpu")
-    assert allocated(measured) - allocated(predicted) == 2 * 4  # on the CPU the two step counts are there too
+    assert allocated(measured) == allocated(predicted)
 
 
 def test_tied_weights_stay_tied(tmp_path):
@@ -101,11 +102,21 @@ def test_places_may_be_a_dict_or_a_function(checkpoint):
     predict(train, steps=1)
 
 
-def test_cuda_by_name_is_refused(checkpoint):
+@pytest.mark.parametrize("place", ["cuda", "cuda:0", torch.device("cuda")])
+def test_cuda_by_name_is_the_card(checkpoint, place):
     def train(device):
-        yield torch.load(checkpoint, map_location="cuda")
+        loaded = torch.load(checkpoint, map_location=place)
+        assert loaded["model"]["0.weight"].device == device
+        yield
 
-    with pytest.raises(WrongDevice, match=r"names the device 'cuda' at test_loading\.py"):
+    predict(train, steps=1)
+
+
+def test_another_card_is_refused(checkpoint):
+    def train(device):
+        yield torch.load(checkpoint, map_location="cuda:1")
+
+    with pytest.raises(WrongDevice, match=r"names the device 'cuda:1' at test_loading\.py"):
         predict(train)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.library import Library
 
 from memlab.patching import Change, Patches, where
-from memlab.tracking.internals import switch_dispatch_key
+from memlab.tracking.internals import exclude_dispatch_key, switch_dispatch_key
 
 SEED = 0
 KEY = "TESTING_ONLY_GenericMode"
@@ -32,6 +32,7 @@ DRAWING = (
 _thread = threading.local()
 _lock = threading.Lock()
 _kept: list[Library] = []
+_drawing: dict[int, bool] = {}
 
 
 class RandomNumbers:
@@ -56,6 +57,20 @@ class RandomNumbers:
         _thread.generator = self._outer.pop()
         switch_dispatch_key(KEY, _own() is not None)
         _PATCHES.__exit__(*exception)
+
+
+def call(operator: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Call an operator from inside a dispatch mode, where PyTorch leads everything round the higher keys."""
+    draws = _drawing.get(id(operator))  # by id: operators live for ever, and hash slowly
+    if draws is None:
+        draws = _drawing[id(operator)] = torch.Tag.nondeterministic_seeded in operator.tags
+    if not draws or _own() is None:
+        return operator(*args, **kwargs)
+    exclude_dispatch_key(KEY, False)
+    try:
+        return operator(*args, **kwargs)
+    finally:
+        exclude_dispatch_key(KEY, True)
 
 
 def _own() -> torch.Generator | None:
