@@ -50,7 +50,7 @@ def _tensor(tensor: torch.Tensor) -> dict[str, Any]:
     lazy = isinstance(tensor, nn.parameter.UninitializedTensorMixin)
     kind = type(tensor).__name__
     facts = {"id": id(tensor), "kind": kind, "device": str(tensor.device), "requires grad": tensor.requires_grad}
-    if lazy or kind not in ("Tensor", "Parameter"):
+    if lazy or kind not in ("Tensor", "Parameter") or tensor.device.type != "cpu":
         return facts
     numbers = tensor.detach().contiguous().numpy().tobytes()
     gradient = _seen(tensor.grad) if tensor.is_leaf else None

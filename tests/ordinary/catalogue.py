@@ -33,6 +33,7 @@ ATTENTION = "a card has attention kernels of its own"
 DROPOUT = "a card's dropout keeps a mask of bools, the CPU's one of floats"
 RNN = "a card runs a recurrent layer as one cuDNN operator"
 FOREACH = "on a card optimizers update all parameters at once"
+HOST = "a CPU run counts the data set too, which lies on the host"
 GUESSED = "the sizes depend on numbers that a prediction does not have"
 
 

@@ -110,6 +110,27 @@ def optimizer_in_backward(device):
         yield loss
 
 
+@ordinary()
+def optimizer_in_backward_of_a_moved_model(device):
+    """The hooks are there before the parameters move."""
+    model = mlp()
+    optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+    def update(parameter):
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(update)
+    model.to(device)
+    for _ in range(3):
+        x, y = (tensor.to(device) for tensor in rows(32))
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        assert all(p.grad is None for p in model.parameters())
+        yield loss
+
+
 def checkpointed(device, run):
     model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(6))).to(device)
     head = nn.Linear(64, 10).to(device)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler, random_split
 
-from tests.ordinary.catalogue import ordinary, with_outside
+from tests.ordinary.catalogue import HOST, ordinary, with_outside
 from tests.ordinary.small import convnet, mlp, pictures, rows
 
 
@@ -48,7 +48,7 @@ def loader_with_workers(device):
     yield from over(loader, device)
 
 
-@with_outside()
+@with_outside(differs=HOST)
 def tensor_dataset_outside():
     data = TensorDataset(*rows(384))
     training, _ = random_split(data, [0.9, 0.1], torch.Generator().manual_seed(0))
@@ -56,7 +56,7 @@ def tensor_dataset_outside():
     return lambda device: over(loader, device), data.tensors
 
 
-@ordinary()
+@ordinary(differs=HOST)
 def weighted_sampler(device):
     data = Digits()
     weights = torch.from_numpy(1.0 / (1 + data.y)).double()
@@ -168,7 +168,7 @@ def soft_labels(device):
         yield loss
 
 
-@ordinary()
+@ordinary(differs=HOST)
 def normalized_on_the_device(device):
     mean = torch.tensor([0.485, 0.456, 0.406], device=device).view(1, 3, 1, 1)
     std = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1).to(device)
@@ -184,7 +184,7 @@ def normalized_on_the_device(device):
         yield loss
 
 
-@ordinary()
+@ordinary(differs=HOST)
 def normalized_by_its_own_statistics(device):
     x, y = rows(384)
     x = (x - x.mean(0)) / x.std(0)

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import pathlib
 from types import SimpleNamespace
 
 import torch
@@ -10,16 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.ordinary.catalogue import FOREACH, ordinary, with_outside
-from tests.ordinary.small import mlp, rows
-
-
-def step(model, optimizer, device, count=512):
-    x, y = (tensor.to(device) for tensor in rows(count))
-    optimizer.zero_grad()
-    loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
-    return loss
+from tests.ordinary.small import mlp, rows, step
 
 
 @ordinary(warns="Converting a tensor with requires_grad")
@@ -152,64 +142,6 @@ def large_tensors_to_numpy(device):
         assert out.detach().cpu().numpy().shape == (512, 10)
         assert math.isfinite(out.softmax(1).max(1)[0].detach().to("cpu").numpy().sum())
         yield loss
-
-
-@with_outside()
-def saved_every_step():
-    old = pathlib.Path("checkpoint.pt")
-    torch.save({"model": mlp().state_dict(), "epoch": 7}, old)
-
-    def train(device):
-        model = mlp().to(device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        for epoch in range(3):
-            loss = step(model, optimizer, device)
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
-            torch.save(state, "checkpoint.pt")
-            torch.save(model.cpu().state_dict(), f"model_{epoch}.pt")
-            model.to(device)
-            yield loss
-
-    return train, ()
-
-
-@with_outside(differs=FOREACH)
-def resumed():
-    model = mlp()
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.randn(2, 64)).sum().backward()
-    optimizer.step()
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 7}, "checkpoint.pt")
-
-    def train(device):
-        model = mlp().to(device)
-        optimizer = torch.optim.AdamW(model.parameters())
-        saved = torch.load("checkpoint.pt", map_location=device)
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        assert saved["epoch"] == 7
-        for epoch in range(saved["epoch"] + 1, 11):
-            yield step(model, optimizer, device)
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, "last.pt")
-
-    return train, (model, optimizer)
-
-
-@ordinary()
-def best_saved_and_loaded_again(device):
-    model = mlp().to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    folder = pathlib.Path("runs")
-    folder.mkdir(exist_ok=True)
-    for epoch in range(2):
-        loss = step(model, optimizer, device)
-        torch.save(model.state_dict(), folder / f"best_{epoch}.pt")
-        yield loss
-    model.load_state_dict(torch.load(folder / "best_1.pt", weights_only=True))
-    model.eval()
-    with torch.no_grad():
-        x, y = (tensor.to(device) for tensor in rows())
-        yield F.cross_entropy(model(x), y)
 
 
 @with_outside()

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from tests.ordinary.catalogue import FOREACH, GUESSED, RNN, ordinary
+from tests.ordinary.catalogue import FOREACH, GUESSED, HOST, RNN, ordinary
 
 
 @ordinary(differs=RNN)
@@ -202,7 +202,7 @@ def unique(device):
         yield loss
 
 
-@ordinary()
+@ordinary(differs=HOST)
 def chosen_on_the_host(device):
     """Masks and uniques of host tensors are known to a prediction."""
     model = nn.Linear(16, 4).to(device)

@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 
 def mlp() -> nn.Sequential:
@@ -32,3 +33,13 @@ def rows(count: int = 128) -> tuple[torch.Tensor, torch.Tensor]:
 def pictures(count: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
     """Pictures ``[count, 3, 32, 32]`` and their classes."""
     return torch.randn(count, 3, 32, 32), torch.randint(0, 10, (count,))
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, count: int = 512) -> torch.Tensor:
+    """One step of classifying points; its loss."""
+    x, y = (tensor.to(device) for tensor in rows(count))
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss

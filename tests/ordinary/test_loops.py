@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch import nn
 
 from memlab import measure, predict
 from memlab.errors import MemlabError
@@ -23,6 +24,7 @@ from tests.ordinary import (  # noqa: F401  they fill the catalogue
     loops_losses,
     loops_modules,
     loops_optimizers,
+    loops_saving,
     loops_sequences,
     loops_vision,
 )
@@ -129,3 +131,21 @@ def test_measured_twice(loop):
 def test_predicted_and_measured_agree(loop):
     ours, theirs = predicted(loop, made(loop)[0]), measured(loop, made(loop)[0])
     assert without_workspace(ours) == pytest.approx(theirs.peak_allocated, rel=0.005)
+
+
+def test_hooks_registered_after_a_prediction_are_called():
+    model, called = nn.Linear(4, 4), []
+
+    def train(device):
+        model.to(device)
+        model.weight.register_hook(lambda gradient: None)
+        for _ in range(2):
+            loss = model(torch.ones(2, 4, device=device)).sum()
+            loss.backward()
+            yield loss
+
+    predict(train)
+    model.weight.register_hook(lambda gradient: called.append("gradient"))
+    model.weight.register_post_accumulate_grad_hook(lambda parameter: called.append("accumulated"))
+    model(torch.ones(2, 4)).sum().backward()
+    assert called == ["gradient", "accumulated"]
