@@ -1,0 +1,1 @@
+"""Training loops as people write them, none of them for memlab: see ``test_loops.py``."""
