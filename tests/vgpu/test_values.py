@@ -248,13 +248,13 @@ def test_a_loop_that_waits_for_the_host():
         (lambda x: x.sum().item(), 1.0),
         (lambda x: x.mean().double().item(), 1.0),
         (lambda x: x.argmax().item(), 0),
-        (lambda x: x.long().sum().item(), 0),
+        (lambda x: x.long().sum().item(), 64),
         (lambda x: bool(x.sum() > 2), False),
         (lambda x: bool(torch.isfinite(x).all()), True),
         (lambda x: bool(torch.isnan(x).any()), False),
         (lambda x: bool(torch.isfinite(x.sum())), True),
         (lambda x: bool((x > 0).all()), True),
-        (lambda x: bool((x > 0).any()), False),
+        (lambda x: bool((x > 2).any()), False),
         (lambda x: torch.equal(x, x + 1), True),
         (lambda x: torch.allclose(x, x + 1), True),
         (lambda x: 1 / x.sum().item(), 1.0),
@@ -316,15 +316,11 @@ def test_what_is_written_over_through_a_view_is_not_known():
     assert len(trace.guesses) == 1
 
 
-def test_what_is_written_over_with_known_numbers_is_known_again():
-    def work(device):
-        tokens = torch.randn(3, 50, device=device).argmax(1)
-        tokens.fill_(4)
-        return tokens.tolist()
-
-    result, trace = in_a_prediction(work)
-    assert result == [4, 4, 4]
-    assert trace.guesses == ()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_what_was_never_written_is_not_known(dtype):
+    result, trace = in_a_prediction(lambda device: torch.empty(1, dtype=dtype, device=device).item())
+    assert result == torch.ones(1, dtype=dtype).item() if dtype.is_floating_point else not result
+    assert len(trace.guesses) == 1
 
 
 def test_each_line_is_said_once_and_the_others_are_counted():
