@@ -3,6 +3,8 @@
 Checked on torch 2.11.0, 2.13.0 and 2.15.0. Beside each name stands what is lost where a PyTorch lacks it.
 """
 
+import sys
+
 import torch
 
 try:
@@ -24,10 +26,18 @@ try:
 except ImportError:
     is_dense = None
 
+try:
+    from torch.autograd.graph import _engine_run_backward
+except ImportError:
+    _engine_run_backward = None
+
 __all__ = [
     "TorchDispatchMode",
+    "called_by_engine",
     "clear_cublas_workspaces",
+    "compiled_code_runs_eagerly",
     "current_node",
+    "in_compiled_code",
     "is_dense",
     "modes_of_this_thread",
     "reference_counts",
@@ -57,6 +67,21 @@ def current_node():
     return _current_node() if _current_node else None
 
 
+def called_by_engine() -> bool:
+    """Whether autograd's engine, or one of its formulas, calls the operator that a dispatch mode sees now.
+
+    It does where no Python stands between: the mode was called by the function that started backward or, in a thread
+    of autograd's own, by none. The reader's hooks and ``torch.autograd.Function`` are Python.
+
+    Lost without the name: see :func:`reference_counts`, and double backward looks like recomputation.
+    """
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "__torch_dispatch__":
+        frame = frame.f_back
+    caller = frame and frame.f_back
+    return caller is None or (_engine_run_backward is not None and caller.f_code is _engine_run_backward.__code__)
+
+
 def reference_counts(tensor: torch.Tensor) -> tuple[int, int] | None:
     """How often C++ refers to a tensor and to its storage.
 
@@ -72,3 +97,22 @@ def clear_cublas_workspaces() -> None:
     """Give back what cuBLAS keeps for each thread. Lost without the name: the next run starts with it."""
     if clear := getattr(torch._C, "_cuda_clearCublasWorkspaces", None):
         clear()
+
+
+def in_compiled_code() -> bool:
+    """Whether something that was given to ``torch.compile`` is running. Lost without the name: a note in the trace."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    frame = sys._getframe() if dynamo else None
+    while frame is not None:
+        if frame.f_code.co_filename == dynamo.__file__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def compiled_code_runs_eagerly():
+    """A context in which what was given to ``torch.compile`` runs as it was written; None if none can exist yet.
+
+    PyTorch takes seconds to import its compiler, so the compiler is not asked for, only looked for.
+    """
+    return getattr(sys.modules.get("torch._dynamo"), "set_stance", None) and torch.compiler.set_stance("force_eager")

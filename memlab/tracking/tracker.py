@@ -12,6 +12,7 @@ from torch.utils.module_tracker import ModuleTracker
 from memlab.oom import OutOfMemory, asked_bytes, is_out_of_memory
 from memlab.trace import Category, Event, Phase
 from memlab.tracking.flops import FlopCounter
+from memlab.tracking.inplace import CANDIDATES, in_place
 from memlab.tracking.internals import TorchDispatchMode
 from memlab.tracking.labels import Marks, label
 from memlab.tracking.modules import ModulesAtWork
@@ -57,6 +58,16 @@ class Tracker(Storages, TorchDispatchMode):
         self._modules = ModulesAtWork(self._tracked_thread, self._enter_root)
         self._residents = Residents(self._mark)
         self._flops = FlopCounter()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # PyTorch would wrap __torch_dispatch__ to hide it from torch.compile, at 5 microseconds an operator.
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        # Or a function that is called under the mode would never be compiled again: the compiler remembers to skip it.
+        return True
 
     # A step
 
@@ -108,7 +119,7 @@ class Tracker(Storages, TorchDispatchMode):
 
     def _see_operator(self, func, args, kwargs):
         self._update_phase(func, args)
-        self._op = func
+        previous, self._op = self._op, func
         for value in args:
             if isinstance(value, torch.Tensor):
                 self._see(value, False)
@@ -119,7 +130,7 @@ class Tracker(Storages, TorchDispatchMode):
         for value in kwargs.values():
             if isinstance(value, torch.Tensor):
                 self._see(value, False)
-        out = self._call(func, args, kwargs)
+        out = self._call(self._as_without_a_mode(func, args, kwargs, previous), args, kwargs)
         if isinstance(out, torch.Tensor):
             self._see(out, True)
         elif isinstance(out, tuple | list):
@@ -130,6 +141,14 @@ class Tracker(Storages, TorchDispatchMode):
             self._see_workspace(func, args, out)
         self._flops.count(func, args, kwargs, out)
         return out
+
+    def _as_without_a_mode(self, func, args, kwargs, previous):
+        """The operator itself, or what autograd would do in place were no mode on."""
+        if self._phase is not Phase.BACKWARD or id(func) not in CANDIDATES or kwargs or torch.is_grad_enabled():
+            return func
+        ref = self._refs.get(id(args[0].untyped_storage())) if args[0].layout is torch.strided else None
+        newest = ref is not None and ref.record is self._records[-1]
+        return in_place(func, args, previous if newest else None) or func
 
     def _call(self, func, args, kwargs):
         try:

@@ -4,14 +4,11 @@ import os
 from dataclasses import replace
 from typing import NoReturn
 
-import torch
-
 from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, OutOfRoom
 from memlab.errors import BadValue
 from memlab.oom import cuda_message
 from memlab.trace import Phase
 from memlab.tracking import BudgetExceeded, Tracker
-from memlab.tracking.inplace import in_place
 from memlab.units import MIB
 from memlab.vgpu.backend import DEVICE
 from memlab.vgpu.cards import Card
@@ -77,11 +74,6 @@ class VirtualTracker(Tracker):
         self._memory = memory
         self._mode = mode
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # PyTorch would wrap __torch_dispatch__ to hide it from torch.compile, at 5 microseconds an operator.
-        return False
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is prim_device:  # half of all that is dispatched, so it is answered at once
             return engine_device(args[0])
@@ -92,8 +84,6 @@ class VirtualTracker(Tracker):
 
     def _call(self, func, args, kwargs):
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
-        if self._phase is Phase.BACKWARD and not kwargs and not torch.is_grad_enabled():
-            func = in_place(func, args) or func
         return self._mode.run(func, self._types, args, kwargs)
 
     def _see_workspace(self, func, args, out) -> None:
