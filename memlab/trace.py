@@ -66,6 +66,7 @@ class Trace:
         flops: floating-point operations of that step (a multiply-add counts as two), by
             ``torch.utils.flop_counter``'s formulas: products, convolutions, attention.
         oom: the allocation that did not fit, or None.
+        notes: sentences about the run that its reader must know.
     """
 
     source: str
@@ -79,6 +80,7 @@ class Trace:
     events: tuple[Event, ...]
     flops: int
     oom: OutOfMemory | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def allocated(self) -> tuple[int, ...]:
@@ -205,6 +207,7 @@ class Trace:
                 steps=tuple(Step(**step | {"loss": _number(step["loss"])}) for step in fields.pop("steps")),
                 start={Category(name): count for name, count in fields.pop("start").items()},
                 events=tuple(_rows(fields.pop("events"))),
+                notes=tuple(fields.pop("notes", ())),
                 oom=OutOfMemory(**oom | {"phase": Phase(oom["phase"])}) if oom else None,
                 **fields,
             )
@@ -216,7 +219,17 @@ class Trace:
             ) from None
 
 
-_PLAIN_FIELDS = ("source", "device", "torch_version", "settings", "peak_reserved", "xray_step", "start", "flops")
+_PLAIN_FIELDS = (
+    "source",
+    "device",
+    "torch_version",
+    "settings",
+    "peak_reserved",
+    "xray_step",
+    "start",
+    "flops",
+    "notes",
+)
 _EVENT_TEXTS = ("category", "phase", "module", "op")
 
 

@@ -4,6 +4,7 @@ Checked on torch 2.11.0, 2.13.0 and 2.15.0. Beside each name stands what is lost
 """
 
 import sys
+import warnings
 
 import torch
 
@@ -32,16 +33,17 @@ except ImportError:
     _engine_run_backward = None
 
 __all__ = [
+    "COMPILER",
     "TorchDispatchMode",
     "called_by_engine",
     "clear_cublas_workspaces",
-    "compiled_code_runs_eagerly",
     "current_node",
     "in_compiled_code",
     "is_dense",
     "modes_of_this_thread",
     "reference_counts",
     "set_modes_aside",
+    "without_compiling",
 ]
 
 
@@ -99,20 +101,30 @@ def clear_cublas_workspaces() -> None:
         clear()
 
 
+COMPILER = "torch._dynamo"  # the module, for whom wants to know whether something may have been compiled yet
+
+
 def in_compiled_code() -> bool:
-    """Whether something that was given to ``torch.compile`` is running. Lost without the name: a note in the trace."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    frame = sys._getframe() if dynamo else None
+    """Whether a call of something that was given to ``torch.compile`` is in progress.
+
+    Lost without the name: the note of it in the trace.
+    """
+    code = getattr(sys.modules.get(f"{COMPILER}.eval_frame"), "__file__", None)
+    frame = sys._getframe() if code else None
     while frame is not None:
-        if frame.f_code.co_filename == dynamo.__file__:
+        if frame.f_code.co_name == "compile_wrapper" and frame.f_code.co_filename == code:
             return True
         frame = frame.f_back
     return False
 
 
-def compiled_code_runs_eagerly():
-    """A context in which what was given to ``torch.compile`` runs as it was written; None if none can exist yet.
+def without_compiling():
+    """A context in which what was given to ``torch.compile`` runs as it was written.
 
-    PyTorch takes seconds to import its compiler, so the compiler is not asked for, only looked for.
+    None while PyTorch's compiler is not imported, which takes seconds: it is not asked for, only looked for.
     """
-    return getattr(sys.modules.get("torch._dynamo"), "set_stance", None) and torch.compiler.set_stance("force_eager")
+    if not hasattr(sys.modules.get(COMPILER), "set_stance"):
+        return None
+    # Of the hooks on modules that tell which one is at work.
+    warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks", UserWarning)
+    return torch.compiler.set_stance("force_eager")

@@ -70,7 +70,7 @@ class ModulesAtWork:
     def _name_of(self, module: torch.nn.Module) -> str:
         if module not in self._names:  # a root: its parts get their names with it
             for name, part in module.named_modules():
-                self._names.setdefault(part, name or type(module).__name__)
+                self._names.setdefault(part, name.replace("_orig_mod.", "") or type(module).__name__)
         return self._names[module]
 
     def _on_gradient(self, values: Iterable, hook: Callable) -> None:

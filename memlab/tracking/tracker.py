@@ -1,5 +1,6 @@
 """A dispatch mode that sees every operator of a training step, and from them every storage of one device."""
 
+import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,11 +14,15 @@ from memlab.oom import OutOfMemory, asked_bytes, is_out_of_memory
 from memlab.trace import Category, Event, Phase
 from memlab.tracking.flops import FlopCounter
 from memlab.tracking.inplace import CANDIDATES, in_place
-from memlab.tracking.internals import TorchDispatchMode
+from memlab.tracking.internals import COMPILER, TorchDispatchMode, in_compiled_code, without_compiling
 from memlab.tracking.labels import Marks, label
 from memlab.tracking.modules import ModulesAtWork
 from memlab.tracking.residents import Residents
 from memlab.tracking.storages import Storages
+
+COMPILED = (
+    "What is given to torch.compile ran eagerly in the X-rayed steps, which are shown, and compiled in the others."
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._modules = ModulesAtWork(self._tracked_thread, self._enter_root)
         self._residents = Residents(self._mark)
         self._flops = FlopCounter()
+        self.notes: list[str] = []  # sentences about the run, each once
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -85,8 +91,10 @@ class Tracker(Storages, TorchDispatchMode):
         self._hooks = ExitStack()
         self._hooks.callback(register_optimizer_step_pre_hook(self._enter_optimizer).remove)
         self._hooks.callback(register_optimizer_step_post_hook(self._leave_optimizer).remove)
+        self._compiler_is_off = False
         self._adopt_gradients()
         self._held = [(record, record.nbytes) for record in self._records]  # when the step begins
+        self._turn_compiler_off()
         super().__enter__()
         self._recording = True
         return self
@@ -118,6 +126,8 @@ class Tracker(Storages, TorchDispatchMode):
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func, args, kwargs):
+        if not self._compiler_is_off and COMPILER in sys.modules:
+            self._turn_compiler_off()
         self._update_phase(func, args)
         previous, self._op = self._op, func
         for value in args:
@@ -158,6 +168,17 @@ class Tracker(Storages, TorchDispatchMode):
                 self.failed = self._failure(asked_bytes(error))
             raise
 
+    def _turn_compiler_off(self) -> None:
+        """Compiled code makes tensors that no mode sees, so it runs as it was written while the tracker is on."""
+        if stance := without_compiling():
+            self._hooks.enter_context(stance)
+            self._compiler_is_off = True
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence about the run, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
     # Phases
 
     def _update_phase(self, func, args) -> None:
@@ -185,6 +206,8 @@ class Tracker(Storages, TorchDispatchMode):
             self._modules.leave_backward()
         if phase is not Phase.FORWARD:
             self._forward_begun = False
+        if self._compiler_is_off and in_compiled_code():
+            self.note(COMPILED)
         self._threads.add(threading.get_ident())
         self._phase = phase
         self._marks.begins[phase].append(len(self._events))
