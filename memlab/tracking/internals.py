@@ -5,6 +5,8 @@ Checked on torch 2.11.0, 2.13.0 and 2.15.0. Beside each name stands what is lost
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -19,7 +21,7 @@ except ImportError as error:  # nothing can be seen without it
 try:
     from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 except ImportError:
-    # Lost: the worker processes of a DataLoader, forked within a step, are watched as if they were the step.
+    # Lost: the names of modules at work, and the worker processes of a DataLoader, forked within a step, are watched.
     _disable_current_modes = _get_current_dispatch_mode_stack = None
 
 try:
@@ -40,6 +42,7 @@ __all__ = [
     "current_node",
     "in_compiled_code",
     "is_dense",
+    "modes_above",
     "modes_of_this_thread",
     "reference_counts",
     "set_modes_aside",
@@ -50,6 +53,24 @@ __all__ = [
 def modes_of_this_thread() -> list[TorchDispatchMode]:
     """The dispatch modes that are on in this thread, the innermost last."""
     return _get_current_dispatch_mode_stack() if _get_current_dispatch_mode_stack else []
+
+
+@contextmanager
+def modes_above(mode: TorchDispatchMode | None) -> Iterator[None]:
+    """A context without the modes that were entered after this one (None: without any), which are on again behind it.
+
+    PyTorch's own are left where they are: they stand below all others.
+    """
+    modes = modes_of_this_thread()
+    first = next((index + 1 for index, other in enumerate(modes) if other is mode), 0 if mode is None else len(modes))
+    above = [other for other in modes[first:] if getattr(other, "_mode_key", None) is None]
+    for other in reversed(above):
+        TorchDispatchMode.__exit__(other, None, None, None)
+    try:
+        yield
+    finally:
+        for other in above:
+            TorchDispatchMode.__enter__(other)
 
 
 def set_modes_aside():
