@@ -29,6 +29,7 @@ TRACES = st.builds(
     events=st.lists(EVENTS, max_size=8).map(tuple),
     flops=COUNTS,
     oom=st.none() | FAILURES,
+    notes=st.lists(TEXTS, max_size=2).map(tuple),
 )
 
 
@@ -132,3 +133,9 @@ def test_broken_columns_are_refused():
     fields["events"]["phase"].pop()
     with pytest.raises(NotATrace):
         Trace.from_json(json.dumps(fields))
+
+
+def test_a_trace_from_before_there_were_notes_is_read():
+    fields = json.loads(SMALL.to_json())
+    del fields["notes"]
+    assert Trace.from_json(json.dumps(fields)) == SMALL
