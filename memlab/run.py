@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -113,6 +114,8 @@ class Run:
         steps: int = 3,
         budget: str | int | None = None,
         xray: str = "auto",
+        stopping: threading.Event | None = None,
+        on_wait: Callable[[], None] | None = None,
     ):
         self.settings = check_settings(train, settings)
         self.steps: list[Step] = []
@@ -177,6 +180,11 @@ class Run:
             flops=self._xray.flops,
             oom=self.oom,
         )
+
+    @property
+    def allocated(self) -> int:
+        """Bytes allocated at this moment, between two steps: what the next one begins with."""
+        return self._tracker.live
 
     @property
     def _predicted(self) -> bool:

@@ -19,11 +19,11 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     return _sentences(words)
 
 
-def prediction_summary(trace: Trace, before: Trace | None) -> str:
-    """What would happen on the card, compared with the prediction before."""
+def prediction_summary(trace: Trace, before: Trace | None, warning: str = "") -> str:
+    """What would happen on the card, compared with the prediction before; the warning says what the trace does not."""
     if trace.oom:
         return _sentences([f"Predicted for {_a(trace.device)}: {trace.sentence}", trace.oom.message])
-    words = [f"Predicted for {_a(trace.device)}: {trace.sentence}"]
+    words = [f"Predicted for {_a(trace.device)}: {trace.sentence}", warning]
     words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
     if before is not None and before.device == trace.device and before.settings != trace.settings:
         words.append(_comparison(trace, before, "the settings before"))
