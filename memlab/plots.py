@@ -1,7 +1,6 @@
 """Matplotlib figures of traces and of segments. Each carries the sentence that says the same in words."""
 
 import base64
-import html as markup
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from memlab.errors import BadValue
 from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, LIMIT, PHASE_SHADE, QUIET_INK
+from memlab.text import capital
 from memlab.trace import Category, Phase, Trace
 from memlab.units import byte_ticks, format_bytes, parse_bytes
 from memlab.vgpu.cards import CARDS
@@ -167,13 +167,6 @@ def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Pi
     return picture
 
 
-def html(trace: Trace) -> str:
-    """The trace as a notebook shows it: the picture, and the sentence under it."""
-    encoded = base64.b64encode(timeline(trace).png()).decode()
-    sentence = markup.escape(trace.sentence)
-    return f'<img alt="{sentence}" src="data:image/png;base64,{encoded}"><p>{sentence}</p>'
-
-
 def _shade_phases(axes: Axes, trace: Trace) -> None:
     """Forward and optimizer on a light ground, backward on white, as in the panel."""
     total = max(len(trace.events), 1)
@@ -230,7 +223,7 @@ def _byte_axis(axes: Axes, top: float) -> None:
 
 
 def _title(axes: Axes, sentence: str, note: str) -> None:
-    axes.set_title(_capital(sentence), loc="left", fontsize=10.5, color=INK, wrap=True, pad=18)
+    axes.set_title(capital(sentence), loc="left", fontsize=10.5, color=INK, wrap=True, pad=18)
     place = {"xycoords": "axes fraction", "textcoords": "offset points"}
     axes.annotate(note, (0, 1), (0, 5), **place, fontsize=8, color=QUIET_INK, va="bottom")
 
@@ -337,7 +330,3 @@ def _compare(traces: Mapping[str, Trace]) -> str:
 def _check_some(traces) -> None:
     if not traces:
         raise BadValue("There is nothing to draw: give at least one trace.")
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]

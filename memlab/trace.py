@@ -136,6 +136,7 @@ class Trace:
     events: tuple[Event, ...]
     flops: int
     oom: OutOfMemory | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def allocated(self) -> tuple[int, ...]:
@@ -229,11 +230,6 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"<Trace: {self.sentence}, {self.source} on {self.device}>"
-
-    def _repr_html_(self) -> str:
-        from memlab.plots import html
-
-        return html(self)
 
     def to_json(self) -> str:
         """The trace as JSON text; :meth:`from_json` gives back an equal trace."""
