@@ -3,6 +3,7 @@
 import os
 import random
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,3 +31,23 @@ def _seeded():
     random.seed(SEED)
     np.random.seed(SEED)
     torch.manual_seed(SEED)
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--golden", action="store_true", help="write the texts and pictures in tests/golden/ again")
+
+
+@pytest.fixture
+def golden(request):
+    """``golden(name, text)`` holds the text to the one that was kept under that name."""
+
+    def check(name, text):
+        file = GOLDEN / name
+        if request.config.getoption("--golden"):
+            file.write_text(text, encoding="utf-8", newline="\n")
+        assert text == file.read_text(encoding="utf-8")
+
+    return check

@@ -125,7 +125,7 @@ class Challenge:
         if len(found) != len(expected):
             return False, f"Result: {len(found)} steps where the baseline takes {len(expected)}."
         for step, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
-            if ours is None or not math.isclose(ours, theirs, rel_tol=self.tolerance):
+            if ours is None or theirs is None or not math.isclose(ours, theirs, rel_tol=self.tolerance):
                 found_text = "not given" if ours is None else f"{ours:.6g}"
                 return False, f"Result: the loss of step {step} is {found_text}, the baseline's is {theirs:.6g}."
         return True, f"Result: {self._sameness} in all {len(expected)} steps."

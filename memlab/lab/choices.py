@@ -83,7 +83,7 @@ class Switch(Choice):
             raise BadValue(f"{self.label} {value!r} is not a switch: give True or False.")
 
 
-def make_choice(name: str, choices: Any) -> Range | OneOf | Switch:
+def make_choice(name: str, choices: Any) -> Choice:
     """The choice for a setting.
 
     Args:

@@ -116,6 +116,11 @@ class SwitchControl(Control):
 
 def make_control(choice: Choice, value: Any) -> Control:
     """The control for a choice, at a legal value."""
-    if isinstance(choice, Range):
-        return RangeControl(choice, value)
-    return SwitchControl(choice, value) if isinstance(choice, Switch) else MenuControl(choice, value)
+    match choice:
+        case Range():
+            return RangeControl(choice, value)
+        case OneOf():
+            return MenuControl(choice, value)
+        case Switch():
+            return SwitchControl(choice, value)
+    raise BadValue(f"{choice!r} has no control: give a Range, a OneOf or a Switch.")

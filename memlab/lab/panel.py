@@ -1,5 +1,7 @@
 """The panel: controls on the left, live pictures on the right, one sentence below."""
 
+from collections.abc import Callable
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -108,7 +110,7 @@ class Lab:
             name: make_control(choice, session.screen.settings[name]) for name, choice in session.choices.items()
         }
         for name, control in self._controls.items():
-            control.on_change = lambda name=name, control=control: session.choose(name, control.value)
+            control.on_change = partial(self._moved, name)
             control.on_refusal = session.refuse
         self._card_menu = _menu("predict for", list(CARDS), value=session.gpu)
         self._card_menu.observe(lambda change: session.choose_card(change["new"]), "value")
@@ -164,6 +166,9 @@ class Lab:
         elif name == "recorded":
             self._replay_menu.value = value if value in self.session.recorded else None
 
+    def _moved(self, name: str) -> None:
+        self.session.choose(name, self._controls[name].value)
+
     def _run_pressed(self) -> None:
         try:
             self.session.start()
@@ -210,4 +215,10 @@ def _box(text: str) -> str:
     return f'<div style="{style}">{escape(text)}</div>'
 
 
-_MARKUP = {"memory": str, "progress": str, "sentence": _box, "status": _line, "note": _line}
+_MARKUP: dict[str, Callable[..., str]] = {
+    "memory": str,
+    "progress": str,
+    "sentence": _box,
+    "status": _line,
+    "note": _line,
+}

@@ -167,7 +167,7 @@ class Session:
 
     def stop(self) -> None:
         """Ask the run or the prediction that is going on to end."""
-        if self.busy:
+        if self._job is not None and self.busy:
             self._job.stopping.set()
             self.screen.say("Stopping.")
         elif self._worker.stop():
@@ -217,7 +217,7 @@ class Session:
     def _predict_until_steady(self, run: Run, stopping: threading.Event) -> None:
         before, steps, start = self._predicted, list[Footprint](), 0
         for step in _until(stopping, run):
-            steps.append(Footprint(start, step.peak_allocated))
+            steps.append(Footprint(start, step.peak_allocated or 0))
             start = run.allocated
             if is_steady(steps):
                 break
@@ -315,7 +315,8 @@ def _choices(train: Train, wanted: Mapping[str, Any]) -> tuple[dict[str, Choice]
         BadTrain, BadValue: what cannot be chosen, and a default that is none of the choices.
     """
     named = own_settings(train)
-    choices, settings = {}, {}
+    choices: dict[str, Choice] = {}
+    settings: dict[str, Any] = {}
     for name, values in wanted.items():
         if name not in named:
             legal = ", ".join(named) or "none"

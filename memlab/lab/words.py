@@ -26,7 +26,8 @@ def prediction_summary(trace: Trace, before: Trace | None, warning: str = "") ->
     if trace.oom:
         return _sentences([f"Predicted for {_a(trace.device)}: {trace.sentence}", trace.oom.message, *trace.notes])
     words = [f"Predicted for {_a(trace.device)}: {trace.sentence}", warning, *trace.notes]
-    words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
+    if trace.peak_reserved is not None:
+        words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
     if before is not None and before.device == trace.device and before.settings != trace.settings:
         words.append(_comparison(trace, before, "the settings before"))
     return _sentences(words)
@@ -72,5 +73,5 @@ def failure_sentence(error: BaseException, train: Train) -> str:
     """The error and the line of ``train`` that it passed through."""
     code = getattr(train, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
-    where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if lines else ""
+    where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if code and lines else ""
     return f"{type(error).__name__}: {error}{where}. Mend it and press Run again."

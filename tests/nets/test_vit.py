@@ -39,7 +39,7 @@ def test_it_starts_at_chance_and_learns():
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = []
     images, labels = images_and_labels()
-    for _ in range(60):
+    for _ in range(100):
         loss = model(images, labels)
         loss.backward()
         optimizer.step()
