@@ -3,6 +3,7 @@
 import gc
 import inspect
 import math
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -116,6 +117,8 @@ class Run:
         steps: int = 3,
         budget: str | int | None = None,
         xray: str = "auto",
+        stopping: threading.Event | None = None,
+        on_wait: Callable[[], None] | None = None,
     ):
         self.settings = check_settings(train, settings)
         self.steps: list[Step] = []
@@ -180,6 +183,11 @@ class Run:
             notes=(*self._tracker.notes, *self._device.notes),
             guesses=self._device.guesses,
         )
+
+    @property
+    def allocated(self) -> int:
+        """Bytes allocated at this moment, between two steps: what the next one begins with."""
+        return self._tracker.live
 
     @property
     def _predicted(self) -> bool:

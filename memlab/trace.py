@@ -185,11 +185,6 @@ class Trace:
     def __repr__(self) -> str:
         return f"<Trace: {self.sentence}, {self.source} on {self.device}>"
 
-    def _repr_html_(self) -> str:
-        from memlab.plots import html
-
-        return html(self)
-
     def to_json(self) -> str:
         """The trace as JSON text; :meth:`from_json` gives back an equal trace."""
         fields = {name: getattr(self, name) for name in _PLAIN_FIELDS}
