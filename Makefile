@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: lab test test-torch bench bench-gpu notebooks clean
+.PHONY: lab test test-torch golden bench bench-gpu notebooks clean
 
 lab: $(INSTALLED)
 	$(BIN)/memlab lab notebooks
@@ -16,6 +16,7 @@ test: $(INSTALLED)
 	else \
 		$(BIN)/ruff check . && $(BIN)/ruff format --check .; \
 	fi
+	$(BIN)/mypy
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # The package's tests, without notebooks and browser, on another torch, in an environment of its own.
@@ -30,6 +31,11 @@ test-torch:
 		$(OTHER)/bin/python -m pip install -c $(OTHER)/constraints.txt torch==$(TORCH) -e ".[test]" && \
 		touch $(OTHER)/installed; }
 	$(OTHER)/bin/pytest tests --ignore tests/browser --ignore tests/notebooks
+
+# What memlab says and draws, kept in tests/golden/: writes it again, for you to read in `git diff`.
+golden: $(INSTALLED)
+	$(BIN)/pytest tests/golden --golden
+	git diff --stat tests/golden
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench
@@ -47,7 +53,7 @@ notebooks: $(INSTALLED)
 	$(BIN)/python -m tests.readme
 
 clean:
-	rm -rf .venv .venv-torch-* build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-torch-* build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # The file .venv/installed is made last, so a broken install is tried again.

@@ -4,6 +4,23 @@ The names below are loaded when they are first used, so ``import memlab`` takes 
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from memlab.display import register as _register
+
+if TYPE_CHECKING:
+    from memlab.errors import MemlabError as MemlabError
+    from memlab.lab import Challenge as Challenge
+    from memlab.lab import Claim as Claim
+    from memlab.lab import Guess as Guess
+    from memlab.lab import Lab as Lab
+    from memlab.lab import Saving as Saving
+    from memlab.run import measure as measure
+    from memlab.run import predict as predict
+    from memlab.run import sweep as sweep
+    from memlab.sizes import size as size
+    from memlab.trace import Trace as Trace
+    from memlab.units import format_bytes as format_bytes
 
 _HOMES = {
     "Challenge": "memlab.lab",
@@ -23,7 +40,7 @@ __all__ = list(_HOMES)
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'memlab' has no attribute {name!r}")
@@ -31,3 +48,6 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
+
+
+_register()

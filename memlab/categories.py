@@ -11,6 +11,7 @@ class Category(StrEnum):
     OPTIMIZER_STATE = "optimizer state"
     GRADIENT = "gradient"
     INPUT = "input"
+    HELD = "held over"
     ACTIVATION = "activation"
     RECOMPUTED = "recomputed activation"
     TEMPORARY = "temporary"
@@ -19,7 +20,7 @@ class Category(StrEnum):
     @property
     def plural(self) -> str:
         """The category as a sentence or a legend names it."""
-        if self in (Category.OPTIMIZER_STATE, Category.WORKSPACE):
+        if self in (Category.OPTIMIZER_STATE, Category.HELD, Category.WORKSPACE):
             return str(self)
         return "temporaries" if self is Category.TEMPORARY else f"{self}s"
 

@@ -35,3 +35,7 @@ class Unpredictable(MemlabError, RuntimeError):
 
 class NotARecording(MemlabError, ValueError):
     """A file that ``memlab record`` did not write, or one of another device."""
+
+
+class Stopped(MemlabError):
+    """A run that was asked to stop, within a step or while it waited for its turn."""

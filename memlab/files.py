@@ -55,5 +55,5 @@ def make_folder(path: str | Path) -> None:
 
 
 def _not_written(path: Path, error: OSError) -> NotWritten:
-    next_step = _NEXT_STEP.get(error.errno, "choose a folder that you can write to")
+    next_step = _NEXT_STEP.get(error.errno or 0, "choose a folder that you can write to")
     return NotWritten(f"{path} could not be written ({error.strerror}), and nothing was changed there: {next_step}.")

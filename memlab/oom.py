@@ -38,9 +38,10 @@ class OutOfMemory:
         return f"out of memory in {self.phase}{place}: asked for {asked} with {format_bytes(self.in_use)}{limit} in use"
 
 
-# Not every library under PyTorch says it by torch.OutOfMemoryError. In order: CUDA's runtime (a kernel's own memory),
-# its driver, cuBLAS, cuDNN, the host's allocator.
+# Not every library under PyTorch says it by torch.OutOfMemoryError. In order: what passes its message on,
+# CUDA's runtime (a kernel's own memory), its driver, cuBLAS, cuDNN, the host's allocator.
 _WORDS = (
+    "CUDA out of memory",
     "CUDA error: out of memory",
     "CUDA_ERROR_OUT_OF_MEMORY",
     "CUBLAS_STATUS_ALLOC_FAILED",

@@ -1,6 +1,6 @@
 """The colours and line styles of every picture, drawn live or by matplotlib."""
 
-from memlab.trace import Category
+from memlab.categories import Category
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart
 # (https://jfly.uni-koeln.de/color/).
@@ -22,6 +22,7 @@ CATEGORY_COLORS = {
     Category.OPTIMIZER_STATE: GREEN,
     Category.GRADIENT: ORANGE,
     Category.INPUT: SKY,
+    Category.HELD: BLACK,
     Category.ACTIVATION: VERMILION,
     Category.RECOMPUTED: PURPLE,
     Category.TEMPORARY: GREY,

@@ -1,10 +1,9 @@
 """Matplotlib figures of traces and of segments. Each carries the sentence that says the same in words."""
 
 import base64
-import html as markup
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -18,11 +17,12 @@ from PIL.PngImagePlugin import PngInfo
 
 from memlab.errors import BadValue
 from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, LIMIT, PHASE_SHADE, QUIET_INK
+from memlab.text import capital
 from memlab.trace import Category, Phase, Trace
 from memlab.units import byte_ticks, format_bytes, parse_bytes
 from memlab.vgpu.cards import CARDS
 
-BLOCK_STYLES = {
+BLOCK_STYLES: dict[str, dict[str, Any]] = {
     "in use": {"facecolor": BLUE, "edgecolor": "white", "hatch": None},
     "free": {"facecolor": (GREY, 0.3), "edgecolor": GREY, "hatch": "////"},
 }
@@ -48,7 +48,7 @@ class Picture(Figure):
         image.save(file, format="png", optimize=True, pnginfo=description)
         return file.getvalue()
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return {"image/png": base64.b64encode(self.png()).decode(), "text/plain": self.sentence}
 
 
@@ -66,8 +66,8 @@ def timeline(trace: Trace, *, budget: str | int | None = None) -> Picture:
     below = [0] * len(moments)
     for category, values in trace.timeline.items():
         above = [base + value for base, value in zip(below, values, strict=True)]
-        style = {"color": CATEGORY_COLORS[category], "label": category.plural, "alpha": 0.85, "linewidth": 0}
-        axes.fill_between(moments, below, above, step="post", **style)
+        look: dict[str, Any] = {"color": CATEGORY_COLORS[category], "alpha": 0.85, "linewidth": 0}
+        axes.fill_between(moments, below, above, step="post", label=category.plural, **look)
         below = above
     limit = trace.oom.limit if trace.oom and budget is None else budget
     _mark_peak(axes, trace)
@@ -105,7 +105,7 @@ def bars(traces: Mapping[str, Trace], *, budget: str | int | None = None, title:
     for place, (peak, trace) in enumerate(zip(bottom, traces.values(), strict=True)):
         text = f"out of memory\nat {format_bytes(peak)}" if trace.oom else format_bytes(peak)
         ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # a limit may cross it
-        offset = {"textcoords": "offset points", "ha": "center"}
+        offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
         axes.annotate(text, (place, peak), (0, 4), **offset, fontsize=9, color=INK, bbox=ground)
     _byte_axis(axes, max(*bottom, 0 if budget is None else parse_bytes(budget)) * 1.15)
     if budget is not None:
@@ -167,13 +167,6 @@ def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Pi
     return picture
 
 
-def html(trace: Trace) -> str:
-    """The trace as a notebook shows it: the picture, and the sentence under it."""
-    encoded = base64.b64encode(timeline(trace).png()).decode()
-    sentence = markup.escape(trace.sentence)
-    return f'<img alt="{sentence}" src="data:image/png;base64,{encoded}"><p>{sentence}</p>'
-
-
 def _shade_phases(axes: Axes, trace: Trace) -> None:
     """Forward and optimizer on a light ground, backward on white, as in the panel."""
     total = max(len(trace.events), 1)
@@ -218,7 +211,7 @@ def _draw_limit(axes: Axes, limit: int, traces: Iterable[Trace]) -> None:
     name = card.name if card is not None and card.room == limit else "budget"
     axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.5)
     # Outside, where no bar and no peak has its own text.
-    place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
     axes.annotate(f"{name}\n{format_bytes(limit)}", (1, limit), (5, 0), **place, color=LIMIT, fontsize=9)
 
 
@@ -230,12 +223,12 @@ def _byte_axis(axes: Axes, top: float) -> None:
 
 
 def _title(axes: Axes, sentence: str, note: str) -> None:
-    axes.set_title(_capital(sentence), loc="left", fontsize=10.5, color=INK, wrap=True, pad=18)
-    place = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.set_title(capital(sentence), loc="left", fontsize=10.5, color=INK, wrap=True, pad=18)
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
     axes.annotate(note, (0, 1), (0, 5), **place, fontsize=8, color=QUIET_INK, va="bottom")
 
 
-def _sources(traces) -> str:
+def _sources(traces: Iterable[Trace]) -> str:
     notes = {
         f"{trace.source} on {trace.device}"
         + (", bytes of live tensor storages" if trace.peak_reserved is None and trace.source == "measured" else "")
@@ -324,7 +317,7 @@ def _compare(traces: Mapping[str, Trace]) -> str:
     fitted = {name: trace.peak_allocated for name, trace in traces.items() if not trace.oom}
     words = []
     if fitted:
-        low, high = min(fitted, key=fitted.get), max(fitted, key=fitted.get)
+        low, high = min(fitted, key=fitted.__getitem__), max(fitted, key=fitted.__getitem__)
         if fitted[low] == fitted[high]:
             words.append(f"{format_bytes(fitted[low])} with {' and '.join(fitted)}")
         else:
@@ -334,10 +327,6 @@ def _compare(traces: Mapping[str, Trace]) -> str:
     return ", ".join(words + [f"out of memory with {' and '.join(failed)}"] * bool(failed))
 
 
-def _check_some(traces) -> None:
+def _check_some(traces: Collection[object]) -> None:
     if not traces:
         raise BadValue("There is nothing to draw: give at least one trace.")
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]

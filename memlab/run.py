@@ -2,12 +2,15 @@
 
 import gc
 import inspect
+import math
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from itertools import product
+from numbers import Real
 from typing import Any
 
 import torch
@@ -114,6 +117,8 @@ class Run:
         steps: int = 3,
         budget: str | int | None = None,
         xray: str = "auto",
+        stopping: threading.Event | None = None,
+        on_wait: Callable[[], None] | None = None,
     ):
         self.settings = check_settings(train, settings)
         self.steps: list[Step] = []
@@ -175,9 +180,14 @@ class Run:
             events=self._xray.events,
             flops=self._xray.flops,
             oom=self.oom,
-            notes=self._device.notes,
+            notes=(*self._tracker.notes, *self._device.notes),
             guesses=self._device.guesses,
         )
+
+    @property
+    def allocated(self) -> int:
+        """Bytes allocated at this moment, between two steps: what the next one begins with."""
+        return self._tracker.live
 
     @property
     def _predicted(self) -> bool:
@@ -277,7 +287,7 @@ def _loss(value: Any, train: Train, predicted: bool) -> float | None:
         if value.numel() == 1 and not value.is_complex():
             return None if predicted else float(value.detach())
         found = f"a tensor of shape {tuple(value.shape)}"
-    elif isinstance(value, int | float):
+    elif isinstance(value, Real) or getattr(value, "ndim", None) == 0:  # NumPy's numbers and arrays of one
         return float(value)
     else:
         found = f"a {type(value).__name__}"
@@ -302,4 +312,6 @@ def _name(train: Train) -> str:
 
 def _plain(value: Any) -> Any:
     """A setting as a trace keeps it: as it is where JSON has it, else its text."""
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, str | int) else str(value)

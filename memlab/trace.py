@@ -66,7 +66,7 @@ class Trace:
         flops: floating-point operations of that step (a multiply-add counts as two), by
             ``torch.utils.flop_counter``'s formulas: products, convolutions, attention.
         oom: the allocation that did not fit, or None.
-        notes: sentences about what the run left out.
+        notes: sentences about the run that its reader must know.
         guesses: lines of the loop that asked for a number which a prediction does not have, as ``"train.py:12"``.
     """
 
@@ -185,11 +185,6 @@ class Trace:
     def __repr__(self) -> str:
         return f"<Trace: {self.sentence}, {self.source} on {self.device}>"
 
-    def _repr_html_(self) -> str:
-        from memlab.plots import html
-
-        return html(self)
-
     def to_json(self) -> str:
         """The trace as JSON text; :meth:`from_json` gives back an equal trace."""
         fields = {name: getattr(self, name) for name in _PLAIN_FIELDS}
@@ -231,7 +226,17 @@ class Trace:
             ) from None
 
 
-_PLAIN_FIELDS = ("source", "device", "torch_version", "settings", "peak_reserved", "xray_step", "start", "flops")
+_PLAIN_FIELDS = (
+    "source",
+    "device",
+    "torch_version",
+    "settings",
+    "peak_reserved",
+    "xray_step",
+    "start",
+    "flops",
+    "notes",
+)
 _EVENT_TEXTS = ("category", "phase", "module", "op")
 
 

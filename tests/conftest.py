@@ -1,7 +1,12 @@
 """Settings that hold for every test."""
 
 import os
+import random
 import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
 
 # The smallest sizes, for the tests and for the kernels that run the notebooks.
 os.environ.setdefault("MEMLAB_SIZE", "ci")
@@ -12,3 +17,37 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # What the tests' panels run is no run of a learner.
 os.environ.setdefault("MEMLAB_LOGBOOK", os.path.join(tempfile.mkdtemp(), "logbook.jsonl"))
+
+
+# Another seed must be as good: MEMLAB_TEST_SEED=7 pytest tests
+SEED = int(os.environ.get("MEMLAB_TEST_SEED", "0"))
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    """Every test draws the same random numbers, alone or after any other."""
+    import torch  # here, so that it reads the settings above
+
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--golden", action="store_true", help="write the texts and pictures in tests/golden/ again")
+
+
+@pytest.fixture
+def golden(request):
+    """``golden(name, text)`` holds the text to the one that was kept under that name."""
+
+    def check(name, text):
+        file = GOLDEN / name
+        if request.config.getoption("--golden"):
+            file.write_text(text, encoding="utf-8", newline="\n")
+        assert text == file.read_text(encoding="utf-8")
+
+    return check

@@ -4,6 +4,9 @@ import re
 import tomllib
 from pathlib import Path
 
+import memlab
+from memlab.versions import CHECKED_TORCH
+
 ROOT = Path(__file__).parents[1]
 CONDA_NAMES = {"torch": "pytorch", "playwright": "playwright-python"}
 NAME_AND_BOUNDS = re.compile(r"([\w.-]+)\s*([<>=!~].*)?")
@@ -67,3 +70,34 @@ def test_constraints_pin_every_dependency_within_its_bounds():
     extras = project["optional-dependencies"]
     wanted = {read(line)[0] for line in project["dependencies"] + extras["test"] + extras["models"]}
     assert pinned == wanted
+
+
+VERSIONS = re.compile(r"\d+\.\d+\.\d+(?:, \d+\.\d+\.\d+)+ and \d+\.\d+\.\d+")
+
+
+def bounds_of_checked(versions: tuple[str, ...]) -> frozenset[str]:
+    """From the first version that was checked to before the minor version after the last."""
+    (first_major, first_minor), (major, minor) = (versions[end].split(".")[:2] for end in (0, -1))
+    return frozenset({f">={first_major}.{first_minor}", f"<{major}.{int(minor) + 1}"})
+
+
+def test_torch_is_bounded_by_the_versions_that_were_checked():
+    project = project_dependencies((ROOT / "pyproject.toml").read_text())
+    assert project["pytorch"] == bounds_of_checked(CHECKED_TORCH)
+    assert bounds_of_checked(("2.11.0", "2.16.1")) != project["pytorch"]
+
+
+def test_everybody_names_the_same_checked_versions():
+    wanted = f"{', '.join(CHECKED_TORCH[:-1])} and {CHECKED_TORCH[-1]}"
+    for path in [*(ROOT / "memlab").rglob("*.py"), *(ROOT / "memlab").rglob("*.md")]:
+        for found in VERSIONS.findall(" ".join(path.read_text(encoding="utf-8").split())):
+            assert found == wanted, f"{path.name} speaks of {found}"
+    assert f"torch=={CHECKED_TORCH[1]}\n" in (ROOT / "constraints.txt").read_text()
+    assert f"TORCH ?= {CHECKED_TORCH[-1]}\n" in (ROOT / "Makefile").read_text()
+
+
+def test_the_citation_and_the_changes_are_of_this_version():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    assert memlab.__version__ == version

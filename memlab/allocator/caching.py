@@ -109,6 +109,7 @@ class CachingAllocator:
         self._end = 0
         # Free blocks as (size, address), sorted: the first that is large enough fits best. A list for each
         # (small, mapped), since pools and what has no memory behind it are kept apart.
+        self._free: dict[tuple[bool, bool], list[tuple[int, int]]]
         self._free = {(small, mapped): [] for small in (True, False) for mapped in (True, False)}
         self._blocks: dict[int, Block] = {}
 

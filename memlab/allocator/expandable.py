@@ -99,8 +99,8 @@ def _page(block: Block) -> int:
 
 def _room(block: Block) -> int:
     """The size of a free block, and of the unmapped block behind it."""
-    grows = block.after is not None and not block.after.mapped
-    return block.size + (block.after.size if grows else 0)
+    after = block.after
+    return block.size + (after.size if after is not None and not after.mapped else 0)
 
 
 def _start(block: Block) -> Block:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from memlab.units import format_bytes
 
@@ -63,7 +64,7 @@ class Finding:
     fatal: bool = False
 
 
-def add_parser(subparsers: argparse._SubParsersAction) -> None:
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the ``doctor`` command."""
     parser = subparsers.add_parser("doctor", help="say what this machine has and what will not work on it")
     parser.set_defaults(run=run)
@@ -208,7 +209,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _torch_facts() -> dict[str, object]:
+def _torch_facts() -> dict[str, Any]:
     try:
         torch = importlib.import_module("torch")
     except (ImportError, OSError) as error:  # OSError: a shared library of torch is missing
@@ -233,12 +234,12 @@ def _why_no_virtual_gpu() -> str:
     return ""
 
 
-def _gpu(torch, index: int) -> Gpu:
+def _gpu(torch: ModuleType, index: int) -> Gpu:
     card = torch.cuda.get_device_properties(index)
     return Gpu(name=card.name, capability=(card.major, card.minor), memory=card.total_memory)
 
 
-def _backends(torch) -> tuple[str, ...]:
+def _backends(torch: ModuleType) -> tuple[str, ...]:
     distributed = torch.distributed
     if not distributed.is_available():
         return ()

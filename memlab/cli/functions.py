@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, steps: int, budget: str) -
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the trace there")
 
 
-def load_function(target: str) -> Callable:
+def load_function(target: str) -> Callable[..., Any]:
     """The function that ``FILE:FUNCTION`` names. The file runs as an import, its folder on ``sys.path``.
 
     Raises:
@@ -74,6 +74,8 @@ def _check_file(path: Path) -> Path:
 def _load(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent.resolve()))  # as `python FILE` does
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None  # for a file whose name ends in .py there is one
+    assert spec.loader is not None
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

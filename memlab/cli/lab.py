@@ -9,7 +9,7 @@ from memlab.errors import MemlabError
 from memlab.shipped import copy_notebooks, shipped_folder
 
 
-def add_parser(subparsers: argparse._SubParsersAction) -> None:
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the ``lab`` command."""
     parser = subparsers.add_parser("lab", help="copy the notebooks to a folder and open JupyterLab on it")
     parser.add_argument(

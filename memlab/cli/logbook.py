@@ -8,7 +8,7 @@ from memlab.logbook import Entry, logbook_file, read
 from memlab.units import format_bytes
 
 
-def add_parser(subparsers: argparse._SubParsersAction) -> None:
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the ``logbook`` command."""
     parser = subparsers.add_parser("logbook", help="show the runs that the notebooks' panels made")
     parser.add_argument("--last", type=int, default=20, metavar="N", help="how many (default: %(default)s)")

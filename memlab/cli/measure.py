@@ -6,7 +6,7 @@ from memlab.cli.functions import add_arguments, load_function, read_settings
 from memlab.cli.report import show
 
 
-def add_parser(subparsers: argparse._SubParsersAction) -> None:
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the ``measure`` command."""
     parser = subparsers.add_parser(
         "measure",

@@ -6,7 +6,7 @@ from pathlib import Path
 from memlab.errors import BadValue
 
 
-def add_parser(subparsers: argparse._SubParsersAction) -> None:
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the ``record`` command."""
     parser = subparsers.add_parser(
         "record",
@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record; 0 even if single cases failed, for their errors are in the file."""
-    from memlab.devices import open_device
+    from memlab.devices import Device, open_device
     from memlab.record.cases import find_cases
     from memlab.record.recorder import record
 
@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not args.minutes > 0:
         raise BadValue(f"--minutes {args.minutes:g} is no time: give a number above 0.")
+    device: Device
     if args.gpu is not None:
         from memlab.vgpu.gpu import VirtualGpu
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlab.files import write_atomically
+from memlab.text import capital
 from memlab.units import format_bytes
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ def report(target: str, trace: "Trace") -> Iterator[str]:
         yield f"{'loss':<22}{_losses(trace)}"
     yield f"{'flops of a step':<22}{trace.flops:,}"
     yield ""
-    yield f"{trace.sentence[0].upper()}{trace.sentence[1:]}."
+    yield f"{capital(trace.sentence)}."
     if trace.source == "predicted" and trace.oom:
         yield trace.oom.message
+    yield from trace.notes
     if trace.peak_reserved is None:
         yield "A CPU has no allocator that counts, so these are bytes of live tensor storages."
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
-from importlib.util import find_spec
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ CLASSES = 10
 NOISE = 12.0  # standard deviation, of 255
 
 
-class Digits(Dataset):
+class Digits(Dataset[tuple[torch.Tensor, int]]):
     """Printed digits as colour images: dark on light, each in some font, size, place, slant and colours, with noise.
 
     An item is drawn when it is asked for, which takes a processor some tenths of a millisecond, as decoding a small
@@ -74,7 +74,7 @@ def image_batches(
 @cache
 def fonts(split: str) -> tuple[str, ...]:
     """Paths of the fonts of a split: those that matplotlib draws text with."""
-    folder = Path(find_spec("matplotlib").origin).parent / "mpl-data" / "fonts" / "ttf"
+    folder = Path(str(files("matplotlib"))) / "mpl-data" / "fonts" / "ttf"
     every = (path for kind in ("DejaVuS", "STIXGeneral") for path in sorted(folder.glob(f"{kind}*.ttf")))
     names = [path for path in every if "Display" not in path.name]  # those have no digits
     held_out = split == "held-out"

@@ -1,9 +1,24 @@
-"""What a notebook puts on the screen: the panel with its sliders, guesses, claims, savings and challenges."""
+"""What a notebook puts on the screen: the panel with its sliders, guesses, claims, savings and challenges.
+
+``Lab`` is loaded when it is first used: what is below it needs no widgets.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from memlab.lab.challenge import Challenge
 from memlab.lab.claim import Claim, verdict
 from memlab.lab.guess import Guess
-from memlab.lab.panel import Lab
 from memlab.lab.saving import Saving
 
+if TYPE_CHECKING:
+    from memlab.lab.panel import Lab
+
 __all__ = ["Challenge", "Claim", "Guess", "Lab", "Saving", "verdict"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Lab":
+        raise AttributeError(f"module 'memlab.lab' has no attribute {name!r}")
+    from memlab.lab.panel import Lab
+
+    return Lab

@@ -1,6 +1,8 @@
 """A task for the learner that checks itself: less memory, not much more work, the same result."""
 
+import inspect
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,8 @@ from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
 
 ROUNDING = 1e-4  # losses that differ by less, relative to them, are the same
+Rule = Callable[[Train, Trace], tuple[bool, str]]
+
 LEAST_WORK = 0.5  # less of the baseline's arithmetic than this is no training of the same model
 
 
@@ -32,7 +36,7 @@ class Challenge:
     """Train as ``baseline`` does, to the same losses, within a budget and little more arithmetic.
 
     Work is counted in floating-point operations, not seconds: the same on every machine. Shown in a
-    notebook, a challenge states its three rules.
+    notebook, a challenge states its rules.
 
     Args:
         baseline: the ``train`` function to match. It is measured at once; ``Challenge.baseline`` is its trace.
@@ -40,6 +44,8 @@ class Challenge:
         slowdown: the most floating-point operations a step may take, as a multiple of the baseline's.
         tolerance: the largest relative difference allowed between the losses of a step.
         steps: how many steps are compared.
+        rules: further rules. Each is called with the answer and its trace, and says whether it is kept, and in a
+            sentence why. The first line of its docstring states it beforehand.
         **settings: passed on to both.
 
     Raises:
@@ -56,12 +62,14 @@ class Challenge:
         slowdown: float,
         tolerance: float = ROUNDING,
         steps: int = 4,
+        rules: Sequence[Rule] = (),
         **settings: Any,
-    ):
+    ) -> None:
         self.budget = parse_bytes(budget)
         self.slowdown = slowdown
         self.tolerance = tolerance
         self.steps = steps
+        self.rules = tuple(rules)
         self.settings = settings
         self.baseline = self._measure(baseline)
         if self.baseline.oom or not self.baseline.flops or None in self.baseline.losses:
@@ -77,8 +85,9 @@ class Challenge:
             MemlabError, Exception: what :func:`memlab.measure` raises for ``train``.
         """
         answer = self._measure(train)
-        rules = (self._fits(answer), self._works_enough(answer), self._learns_the_same(answer))
-        return Outcome(all(kept for kept, _ in rules), tuple(finding for _, finding in rules))
+        own = (self._fits(answer), self._works_enough(answer), self._learns_the_same(answer))
+        judged = (*own, *(rule(train, answer) for rule in self.rules))
+        return Outcome(all(kept for kept, _ in judged), tuple(finding for _, finding in judged))
 
     def __repr__(self) -> str:
         return f"<Challenge: at most {format_bytes(self.budget)} and {self.slowdown:.2f} times the arithmetic>"
@@ -89,6 +98,7 @@ class Challenge:
             f"(the baseline takes {format_bytes(self.baseline.peak_allocated)}).\n"
             f"- Work: at most {self.slowdown:.2f} times the baseline's arithmetic.\n"
             f"- Result: {self._sameness} in all {self.steps} steps."
+            + "".join(f"\n- {_stated(rule)}" for rule in self.rules)
         )
 
     def _measure(self, train: Train) -> Trace:
@@ -115,7 +125,7 @@ class Challenge:
         if len(found) != len(expected):
             return False, f"Result: {len(found)} steps where the baseline takes {len(expected)}."
         for step, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
-            if ours is None or not math.isclose(ours, theirs, rel_tol=self.tolerance):
+            if ours is None or theirs is None or not math.isclose(ours, theirs, rel_tol=self.tolerance):
                 found_text = "not given" if ours is None else f"{ours:.6g}"
                 return False, f"Result: the loss of step {step} is {found_text}, the baseline's is {theirs:.6g}."
         return True, f"Result: {self._sameness} in all {len(expected)} steps."
@@ -125,3 +135,8 @@ class Challenge:
         if self.tolerance <= ROUNDING:
             return "the same losses as the baseline"
         return f"losses within {100 * self.tolerance:.3g}% of the baseline's"
+
+
+def _stated(rule: Rule) -> str:
+    """What a rule asks: the first line of its docstring, or without one its name."""
+    return (inspect.getdoc(rule) or rule.__name__.replace("_", " ")).splitlines()[0]

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from memlab.errors import BadValue
+from memlab.text import capital
 
 VERDICTS = ("true", "true when", "false")
 
@@ -51,4 +52,4 @@ class Claim:
         """The verdict and the evidence as one text: ``True when the batch is large.``, ``False. The batch ...``."""
         if self.verdict == "true when":
             return f"{bold}True when{bold} {self.evidence}"
-        return f"{bold}{self.verdict.capitalize()}.{bold} {self.evidence[:1].upper()}{self.evidence[1:]}"
+        return f"{bold}{self.verdict.capitalize()}.{bold} {capital(self.evidence)}"

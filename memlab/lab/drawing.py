@@ -55,21 +55,19 @@ def memory_chart(
         budget: bytes, drawn as a line.
         capacity: bytes that the card has, a line where the peak comes near it and else a word in the corner.
     """
-    near = capacity is not None and trace.peak_allocated > capacity / 4
-    top = max(
-        trace.peak_allocated, budget or 0, capacity if near else 0, *(ghost.peak_allocated for ghost in ghosts), 1
-    )
+    limits = [] if budget is None else [(budget, f"budget {format_bytes(budget)}")]
+    if capacity is not None and trace.peak_allocated > capacity / 4:
+        limits.append((capacity, f"{trace.device}: {format_bytes(capacity)}"))
+    peaks = [run.peak_allocated for run in (trace, *ghosts)]
+    top = max(*peaks, *(limit for limit, _ in limits), 1)
     frame = Frame(70, 34, WIDTH - 80, 236, len(trace.allocated) - 1, top * 1.2)
     title = ", ".join(filter(None, ("Memory in one step", origin)))
     parts = [_text(0, 18, title, INK, weight=600, size=16), _phases(trace, frame), _byte_axis(frame)]
     parts += _areas(trace, frame)
     for ghost, dashes in zip(reversed(ghosts), GHOST_DASHES, strict=False):
         parts.append(_line(_ghost_points(ghost, frame), GREY, 1.5, dashes))
-    if budget is not None:
-        parts.append(_limit(frame, budget, f"budget {format_bytes(budget)}"))
-    if near:
-        parts.append(_limit(frame, capacity, f"{trace.device}: {format_bytes(capacity)}"))
-    elif capacity is not None:
+    parts += [_limit(frame, count, name) for count, name in limits]
+    if capacity is not None and trace.peak_allocated <= capacity / 4:
         times = f"{capacity / max(trace.peak_allocated, 1):.0f} times this peak"
         parts.append(_text(WIDTH - 10, 18, f"{trace.device} has {format_bytes(capacity)}, {times}", anchor="end"))
     parts.append(_failure_mark(trace, frame) if trace.oom else _peak_mark(trace, frame))

@@ -40,7 +40,7 @@ class Guess:
 
     def _judgement(self, bold: str) -> str:
         guess = f"Your guess: {format_bytes(self.answer)}."
-        if self.error is None:
+        if self.actual is None or self.error is None:
             return f"{guess} Now run the next cell."
         percent = round(100 * abs(self.error))
         how = "right" if percent == 0 else f"{percent}% too {'high' if self.error > 0 else 'low'}"

@@ -3,28 +3,31 @@
 import traceback
 
 from memlab.run import Train
+from memlab.text import capital
 from memlab.trace import Trace
 from memlab.units import format_bytes
 
 
 def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     """What the pictures show, in a sentence or two, compared with the run before."""
-    words = [_capital(trace.sentence)]
+    words = [capital(trace.sentence)]
     if earlier:
         words.append(_comparison(trace, earlier[-1], "the run before"))
     if trace.peak_reserved is None:
         words.append("On the CPU this counts the bytes of live tensor storages.")
     if predicted is not None and predicted.oom is None:
         words.append(f"Predicted for {_a(predicted.device)}: {format_bytes(predicted.peak_allocated)}")
+    words += trace.notes
     return _sentences(words)
 
 
-def prediction_summary(trace: Trace, before: Trace | None) -> str:
-    """What would happen on the card, compared with the prediction before."""
+def prediction_summary(trace: Trace, before: Trace | None, warning: str = "") -> str:
+    """What would happen on the card, compared with the prediction before; the warning says what the trace does not."""
     if trace.oom:
-        return _sentences([f"Predicted for {_a(trace.device)}: {trace.sentence}", trace.oom.message])
-    words = [f"Predicted for {_a(trace.device)}: {trace.sentence}"]
-    words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
+        return _sentences([f"Predicted for {_a(trace.device)}: {trace.sentence}", trace.oom.message, *trace.notes])
+    words = [f"Predicted for {_a(trace.device)}: {trace.sentence}", warning, *trace.notes]
+    if trace.peak_reserved is not None:
+        words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
     if before is not None and before.device == trace.device and before.settings != trace.settings:
         words.append(_comparison(trace, before, "the settings before"))
     return _sentences(words)
@@ -39,7 +42,7 @@ def run_name(trace: Trace) -> str:
 def recorded_summary(trace: Trace) -> str:
     """Where a recorded run ran, and what it took there."""
     words = [f"Recorded with torch {trace.torch_version} on {run_name(trace)}"]
-    words.append(_capital(trace.sentence))
+    words.append(capital(trace.sentence))
     if trace.peak_reserved is not None:
         words.append(f"PyTorch reserved {format_bytes(trace.peak_reserved)}")
     if trace.seconds_per_step is not None:
@@ -70,9 +73,5 @@ def failure_sentence(error: BaseException, train: Train) -> str:
     """The error and the line of ``train`` that it passed through."""
     code = getattr(train, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
-    where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if lines else ""
+    where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if code and lines else ""
     return f"{type(error).__name__}: {error}{where}. Mend it and press Run again."
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

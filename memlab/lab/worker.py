@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 
-class Job(Future):
+class Job(Future[Any]):
     """A run that is waiting, going on or over; ``stopping`` asks it to end after the step it is in."""
 
     def __init__(self, work: Callable[[threading.Event], Any]):

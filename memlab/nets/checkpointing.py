@@ -1,14 +1,16 @@
 """Run a stack of layers, keeping only every few inputs for backward."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
 from memlab.errors import BadValue
 
+Layer = Callable[[torch.Tensor], torch.Tensor]
 
-def run_layers(layers: Sequence[Callable], x: torch.Tensor, checkpoint_every: int = 0) -> torch.Tensor:
+
+def run_layers(layers: Iterable[Layer], x: torch.Tensor, checkpoint_every: int = 0) -> torch.Tensor:
     """``layers`` one after the other on ``x``.
 
     Args:
@@ -22,6 +24,7 @@ def run_layers(layers: Sequence[Callable], x: torch.Tensor, checkpoint_every: in
     """
     if not isinstance(checkpoint_every, int) or checkpoint_every < 0:
         raise BadValue(f"checkpoint_every={checkpoint_every!r} is not a spacing: give 0 (off) or a number of layers.")
+    layers = list(layers)
     if not checkpoint_every:
         return _chain(layers, x)
     for first in range(0, len(layers), checkpoint_every):
@@ -29,7 +32,7 @@ def run_layers(layers: Sequence[Callable], x: torch.Tensor, checkpoint_every: in
     return x
 
 
-def _chain(layers: Sequence[Callable], x: torch.Tensor) -> torch.Tensor:
+def _chain(layers: list[Layer], x: torch.Tensor) -> torch.Tensor:
     for layer in layers:
         x = layer(x)
     return x

@@ -67,15 +67,16 @@ class GPT(nn.Module):
         super().__init__()
         self.token_embedding = nn.Embedding(vocabulary, width)
         self.position_embedding = nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
+        blocks = [Block(width, heads) for _ in range(depth)]
+        self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.token_embedding.weight
         self.checkpoint_every = checkpoint_every
         self.apply(_initialize)
-        for block in self.blocks:  # the residual stream adds up 2 * depth branches; GPT-2 scales each down
-            for last in (block.attention.out, block.mlp[-1]):
-                nn.init.normal_(last.weight, std=0.02 / (2 * depth) ** 0.5)
+        for block in blocks:  # the residual stream adds up 2 * depth branches; GPT-2 scales each down
+            for weight in (block.attention.out.weight, block.mlp[-1].get_parameter("weight")):
+                nn.init.normal_(weight, std=0.02 / (2 * depth) ** 0.5)
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """``tokens`` and ``targets`` are int64 of shape ``(batch, tokens)``; the result is a scalar."""

@@ -24,7 +24,7 @@ class Case:
         events: whether the allocator's own trace of the first steps is recorded too.
     """
 
-    loop: Callable
+    loop: Callable[..., Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
     needs: str = ""
     allocator: str = ""

@@ -38,7 +38,7 @@ class EventRecorder:
         )
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._snapshot = torch.cuda.memory._snapshot()
         torch.cuda.memory._record_memory_history(None)
 

@@ -1,6 +1,6 @@
 """The training loops of the matrix. Every technique is plain PyTorch, switched on by a setting."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
@@ -13,7 +13,7 @@ from memlab.nets import GPT, MLP, ResNet, ViT
 from memlab.techniques.chunked_loss import chunked_cross_entropy
 from memlab.techniques.step_in_backward import step_in_backward
 
-OPTIMIZERS: dict[str, Callable] = {
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "SGD": partial(torch.optim.SGD, lr=1e-3),
     "SGD momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9),
     "AdamW": torch.optim.AdamW,
@@ -32,21 +32,21 @@ AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def gpt(
-    device,
+    device: torch.device,
     *,
-    depth=12,
-    width=768,
-    heads=12,
-    context=1024,
-    vocabulary=50257,
-    batch_size=8,
-    precision="fp32",
-    checkpoint_every=0,
-    optimizer="AdamW",
-    attention="default",
-    loss="plain",
-    offload=False,
-    accumulate=1,
+    depth: int = 12,
+    width: int = 768,
+    heads: int = 12,
+    context: int = 1024,
+    vocabulary: int = 50257,
+    batch_size: int = 8,
+    precision: str = "fp32",
+    checkpoint_every: int = 0,
+    optimizer: str = "AdamW",
+    attention: str = "default",
+    loss: str = "plain",
+    offload: bool = False,
+    accumulate: int = 1,
 ) -> Iterator[torch.Tensor]:
     """A GPT on random tokens. ``batch_size`` sequences a step, in ``accumulate`` parts."""
     shape = {"depth": depth, "width": width, "heads": heads, "context": context, "vocabulary": vocabulary}
@@ -62,24 +62,45 @@ def gpt(
     yield from train(model, forward, device, precision, optimizer, attention, offload, accumulate)
 
 
-def vit(device, *, batch_size=32, precision="fp32", checkpoint_every=0, optimizer="AdamW") -> Iterator[torch.Tensor]:
+def vit(
+    device: torch.device,
+    *,
+    batch_size: int = 32,
+    precision: str = "fp32",
+    checkpoint_every: int = 0,
+    optimizer: str = "AdamW",
+) -> Iterator[torch.Tensor]:
     """ViT-B/16 on random images of 224 pixels."""
     model = ViT(checkpoint_every=checkpoint_every)
     yield from train(model, partial(_classify, model, device, batch_size, 224), device, precision, optimizer)
 
 
 def resnet(
-    device, *, batch_size=64, precision="fp32", optimizer="SGD momentum", inplace=False, channels_last=False, image=64
+    device: torch.device,
+    *,
+    batch_size: int = 64,
+    precision: str = "fp32",
+    optimizer: str = "SGD momentum",
+    inplace: bool = False,
+    channels_last: bool = False,
+    image: int = 64,
 ) -> Iterator[torch.Tensor]:
     """A ResNet-18 on random images."""
     model = ResNet(inplace=inplace)
     if channels_last:
-        model = model.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     yield from train(model, partial(_classify, model, device, batch_size, image), device, precision, optimizer)
 
 
 def mlp(
-    device, *, depth=16, width=2048, batch_size=4096, precision="fp32", checkpoint_every=0, optimizer="AdamW"
+    device: torch.device,
+    *,
+    depth: int = 16,
+    width: int = 2048,
+    batch_size: int = 4096,
+    precision: str = "fp32",
+    checkpoint_every: int = 0,
+    optimizer: str = "AdamW",
 ) -> Iterator[torch.Tensor]:
     """Linear and ReLU, ``depth`` times."""
     model = MLP(depth, width, checkpoint_every=checkpoint_every)
@@ -90,7 +111,9 @@ def mlp(
     yield from train(model, forward, device, precision, optimizer)
 
 
-def transformers_model(device, *, name="gpt2", batch_size=4, tokens=512, precision="bf16") -> Iterator[torch.Tensor]:
+def transformers_model(
+    device: torch.device, *, name: str = "gpt2", batch_size: int = 4, tokens: int = 512, precision: str = "bf16"
+) -> Iterator[torch.Tensor]:
     """A model of the transformers library, with random weights from its default configuration."""
     import transformers
 
@@ -114,7 +137,9 @@ def transformers_model(device, *, name="gpt2", batch_size=4, tokens=512, precisi
     yield from train(model, forward, device, precision, "AdamW")
 
 
-def timm_model(device, *, name="resnet50", batch_size=32, precision="bf16") -> Iterator[torch.Tensor]:
+def timm_model(
+    device: torch.device, *, name: str = "resnet50", batch_size: int = 32, precision: str = "bf16"
+) -> Iterator[torch.Tensor]:
     """A model of the timm library, with random weights."""
     import timm
 
@@ -152,7 +177,7 @@ def train(
         yield loss
 
 
-def _classify(model, device, batch_size: int, image: int) -> torch.Tensor:
+def _classify(model: nn.Module, device: torch.device, batch_size: int, image: int) -> torch.Tensor:
     images = torch.randn(batch_size, 3, image, image).to(device, _dtype_of(model))
     return model(images, torch.zeros(batch_size, dtype=torch.int64).to(device))
 
@@ -161,7 +186,7 @@ def _dtype_of(model: nn.Module) -> torch.dtype:
     return next(model.parameters()).dtype
 
 
-def _autocast(device: torch.device, precision: str) -> AbstractContextManager:
+def _autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     dtype = AUTOCAST.get(precision)
     return torch.autocast(device.type, dtype) if dtype else nullcontext()
 
@@ -176,11 +201,11 @@ def _products(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _attention(name: str) -> AbstractContextManager:
+def _attention(name: str) -> AbstractContextManager[object]:
     return sdpa_kernel(ATTENTION[name]) if name in ATTENTION else nullcontext()
 
 
-def _offloading(on: bool) -> AbstractContextManager:
+def _offloading(on: bool) -> AbstractContextManager[object]:
     return torch.autograd.graph.save_on_cpu() if on else nullcontext()
 
 
@@ -203,7 +228,7 @@ def _step(model: nn.Module, name: str) -> Callable[[torch.amp.GradScaler], None]
     return update
 
 
-def _with_8_bit_state(parameters) -> torch.optim.Optimizer:
+def _with_8_bit_state(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     from torchao.optim import AdamW8bit
 
     return AdamW8bit(parameters)

@@ -117,7 +117,7 @@ def _read_or_begin(file: Path, device: Device) -> dict[str, Any]:
 
 
 def _machine(device: Device) -> dict[str, Any]:
-    facts = {
+    facts: dict[str, Any] = {
         "source": device.source,
         "device": device.name,
         "memlab": memlab.__version__,

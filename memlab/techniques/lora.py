@@ -74,8 +74,8 @@ def add_lora(model: nn.Module, targets: Iterable[str], *, rank: int, alpha: floa
         _check(module, rank)  # all of them, before anything is changed
     model.requires_grad_(False)
     adapted = {name: LoRALinear(module, rank=rank, alpha=alpha) for name, module in linears.items()}
-    for name, module in adapted.items():
-        model.set_submodule(name, module)
+    for name, adapter in adapted.items():
+        model.set_submodule(name, adapter)
     return list(adapted.values())
 
 

@@ -26,11 +26,15 @@ def step_in_backward(
     for parameter in trained:
         # An attribute, and a hook that holds nothing: Python's garbage collector cannot see into a parameter's hooks,
         # so a hook that leads back to its parameter would keep both for ever.
-        parameter.optimizer = make_optimizer([parameter])
+        parameter.optimizer = make_optimizer([parameter])  # type: ignore[attr-defined]
         parameter.register_post_accumulate_grad_hook(_step)
-    return {parameter: parameter.optimizer for parameter in trained}
+    return {parameter: _optimizer(parameter) for parameter in trained}
+
+
+def _optimizer(parameter: nn.Parameter) -> Optimizer:
+    return parameter.optimizer  # type: ignore[attr-defined]
 
 
 def _step(parameter: nn.Parameter) -> None:
-    parameter.optimizer.step()
-    parameter.optimizer.zero_grad()
+    _optimizer(parameter).step()
+    _optimizer(parameter).zero_grad()

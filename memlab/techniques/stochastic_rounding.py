@@ -1,6 +1,7 @@
 """Rounding to bfloat16 by chance, so that small updates are kept on the average, and an AdamW that rounds like that."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -77,7 +78,7 @@ class StochasticAdamW(Optimizer):
 
     def __init__(
         self,
-        parameters: Iterable[nn.Parameter] | Iterable[dict],
+        parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -85,7 +86,7 @@ class StochasticAdamW(Optimizer):
     ):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    def add_param_group(self, param_group: dict) -> None:
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with settings of their own; the types are those of the class."""
         super().add_param_group(param_group)
         for parameter in self.param_groups[-1]["params"]:
@@ -93,19 +94,28 @@ class StochasticAdamW(Optimizer):
                 raise BadValue(f"{parameter.dtype} is not trained here: give parameters in bfloat16 or float32.")
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]  # no closure: a step is one change
         """Change the parameters by their gradients; one without a gradient is left as it is."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    _change(parameter, self.state[parameter], **group)
+                    _change(parameter, parameter.grad.float(), self.state[parameter], **group)
 
 
-def _change(parameter: nn.Parameter, state: dict, *, lr, betas, eps, weight_decay, **_) -> None:
+def _change(
+    parameter: nn.Parameter,
+    gradient: torch.Tensor,
+    state: dict[str, Any],
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    **_: object,
+) -> None:
     if not state:
         state |= {"step": 0, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
     state["step"] += 1
-    gradient = parameter.grad.float()
     mean = _float32(state["exp_avg"]).lerp_(gradient, 1 - betas[0])
     square = _float32(state["exp_avg_sq"]).lerp_(gradient.square(), 1 - betas[1])
     del gradient

@@ -1,13 +1,13 @@
-"""What autograd does in place on real tensors and not on ours, because ours need a dispatch mode.
+"""What autograd does in place, and not under a dispatch mode.
 
 PyTorch's engine and a few of its formulas ask ``at::isTensorSubclassLike``, which says yes to everything under a
-dispatch mode, and then do out of place what they would do in place. Here it is done in place again, so that no byte
-is counted that a card would not allocate.
+dispatch mode, and then do out of place what they would do in place. Here it is done in place again, so that an
+X-rayed step allocates what a plain step does, and a prediction what a card would.
 """
 
 import torch
 
-from memlab.tracking.internals import current_node, is_dense, reference_counts
+from memlab.tracking.internals import called_by_engine, current_node, is_dense, reference_counts
 
 aten = torch.ops.aten
 
@@ -20,29 +20,40 @@ ON_FRESH_ZEROS = {
     aten.scatter_add.default: aten.scatter_add_.default,
     aten.index_put.default: aten.index_put_.default,
 }
-
+ZEROS = (aten.new_zeros.default, aten.zeros.default, aten.zeros_like.default)
 
 # In the backward of these nodes, on the formula's own first result.
 IN_NODES = {
     "BinaryCrossEntropyWithLogitsBackward0": {aten.sub.Tensor: aten.sub_.Tensor, aten.mul.Tensor: aten.mul_.Tensor}
 }
+_NODE_OPERATORS = {func for rules in IN_NODES.values() for func in rules}
 
-# How often a gradient that only the engine's buffer holds is referred to when a dispatch mode sees it: by the buffer,
-# by the dispatcher (twice) and by its Python object; its storage by the tensor and by Python's view of the storage.
+# By id: operators live for ever, and hash slowly.
+CANDIDATES = {id(func) for func in (aten.add.Tensor, *ON_FRESH_ZEROS, *_NODE_OPERATORS)}
+
+# How often a tensor that only the engine's buffer, or the formula at work, holds is referred to when a dispatch mode
+# sees it: by its holder, by the dispatcher (twice) and by its Python object; its storage by the tensor and by Python's
+# view of the storage. So it is for real and for fake tensors, on torch 2.11.0, 2.13.0 and 2.15.0.
 ALONE = (4, 2)
 
 
-def in_place(func, args: tuple):
-    """The operator that a card would run in backward in the place of this one; None if it is this one."""
+def in_place(func, args: tuple, made_by):
+    """The operator that autograd would run without a mode in the place of this one, None if it is this one.
+
+    Args:
+        func: a candidate, in backward and without gradients.
+        args: its arguments.
+        made_by: the operator just before it if that made its first argument, else None.
+    """
+    if not called_by_engine():
+        return None  # the reader's own backward formula, or hook: what it reads must stay as it is
+    if func in ON_FRESH_ZEROS:
+        return ON_FRESH_ZEROS[func] if made_by in ZEROS else None
     if func is aten.add.Tensor:
         return aten.add_.Tensor if _is_accumulation(*args) else None
-    if func in ON_FRESH_ZEROS:
-        return ON_FRESH_ZEROS[func]
-    node = current_node() if func in _NODE_OPERATORS else None
-    return IN_NODES.get(node.name(), {}).get(func) if node is not None else None
-
-
-_NODE_OPERATORS = {func for rules in IN_NODES.values() for func in rules}
+    node = current_node()
+    rules = IN_NODES.get(node.name(), {}) if node is not None else {}
+    return rules.get(func) if reference_counts(args[0]) == ALONE else None
 
 
 def _is_accumulation(held: torch.Tensor, arriving: torch.Tensor) -> bool:
@@ -50,6 +61,6 @@ def _is_accumulation(held: torch.Tensor, arriving: torch.Tensor) -> bool:
 
     The conditions are those of ``can_accumulate_inplace`` in ``torch/csrc/autograd/input_buffer.cpp``.
     """
-    if not isinstance(arriving, torch.Tensor) or held.shape != arriving.shape:
+    if not isinstance(arriving, torch.Tensor) or held.shape != arriving.shape or held.layout is not torch.strided:
         return False
     return reference_counts(held) == ALONE and is_dense(held)

@@ -3,6 +3,11 @@
 Checked on torch 2.11.0, 2.13.0 and 2.15.0. Beside each name stands what is lost where a PyTorch lacks it.
 """
 
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 try:
@@ -16,7 +21,7 @@ except ImportError as error:  # nothing can be seen without it
 try:
     from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 except ImportError:
-    # Lost: the worker processes of a DataLoader, forked within a step, are watched as if they were the step.
+    # Lost: the names of modules at work, and the worker processes of a DataLoader, forked within a step, are watched.
     _disable_current_modes = _get_current_dispatch_mode_stack = None
 
 try:
@@ -24,22 +29,50 @@ try:
 except ImportError:
     is_dense = None
 
+try:
+    from torch.autograd.graph import _engine_run_backward
+except ImportError:
+    _engine_run_backward = None
+
 __all__ = [
+    "COMPILER",
     "TorchDispatchMode",
+    "called_by_engine",
     "clear_cublas_workspaces",
     "current_node",
     "exclude_dispatch_key",
+    "in_compiled_code",
     "is_dense",
+    "modes_above",
     "modes_of_this_thread",
     "reference_counts",
     "set_modes_aside",
     "switch_dispatch_key",
+    "without_compiling",
 ]
 
 
 def modes_of_this_thread() -> list[TorchDispatchMode]:
     """The dispatch modes that are on in this thread, the innermost last."""
     return _get_current_dispatch_mode_stack() if _get_current_dispatch_mode_stack else []
+
+
+@contextmanager
+def modes_above(mode: TorchDispatchMode | None) -> Iterator[None]:
+    """A context without the modes that were entered after this one (None: without any), which are on again behind it.
+
+    PyTorch's own are left where they are: they stand below all others.
+    """
+    modes = modes_of_this_thread()
+    first = next((index + 1 for index, other in enumerate(modes) if other is mode), 0 if mode is None else len(modes))
+    above = [other for other in modes[first:] if getattr(other, "_mode_key", None) is None]
+    for other in reversed(above):
+        TorchDispatchMode.__exit__(other, None, None, None)
+    try:
+        yield
+    finally:
+        for other in above:
+            TorchDispatchMode.__enter__(other)
 
 
 def set_modes_aside():
@@ -57,6 +90,21 @@ def current_node():
     Lost without the name: the formulas that work in place on a node's own first result do not.
     """
     return _current_node() if _current_node else None
+
+
+def called_by_engine() -> bool:
+    """Whether autograd's engine, or one of its formulas, calls the operator that a dispatch mode sees now.
+
+    It does where no Python stands between: the mode was called by the function that started backward or, in a thread
+    of autograd's own, by none. The reader's hooks and ``torch.autograd.Function`` are Python.
+
+    Lost without the name: see :func:`reference_counts`, and double backward looks like recomputation.
+    """
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "__torch_dispatch__":
+        frame = frame.f_back
+    caller = frame and frame.f_back
+    return caller is None or (_engine_run_backward is not None and caller.f_code is _engine_run_backward.__code__)
 
 
 def reference_counts(tensor: torch.Tensor) -> tuple[int, int] | None:
@@ -89,3 +137,32 @@ def exclude_dispatch_key(name: str, on: bool) -> None:
     """Lead this thread's operators round a dispatch key although it is switched on, or no longer."""
     if switch := getattr(torch._C, "_dispatch_tls_set_dispatch_key_excluded", None):
         switch(name, on)
+
+
+COMPILER = "torch._dynamo"  # the module, for whom wants to know whether something may have been compiled yet
+
+
+def in_compiled_code() -> bool:
+    """Whether a call of something that was given to ``torch.compile`` is in progress.
+
+    Lost without the name: the note of it in the trace.
+    """
+    code = getattr(sys.modules.get(f"{COMPILER}.eval_frame"), "__file__", None)
+    frame = sys._getframe() if code else None
+    while frame is not None:
+        if frame.f_code.co_name == "compile_wrapper" and frame.f_code.co_filename == code:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def without_compiling():
+    """A context in which what was given to ``torch.compile`` runs as it was written.
+
+    None while PyTorch's compiler is not imported, which takes seconds: it is not asked for, only looked for.
+    """
+    if not hasattr(sys.modules.get(COMPILER), "set_stance"):
+        return None
+    # Of the hooks on modules that tell which one is at work.
+    warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks", UserWarning)
+    return torch.compiler.set_stance("force_eager")

@@ -6,33 +6,45 @@ What a storage was for (an activation, a temporary) is only known once it is kno
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from memlab.trace import Category, Phase
+from memlab.categories import Category, Phase
 from memlab.tracking.storages import Record
 
 
-@dataclass(frozen=True)
+@dataclass
 class Marks:
-    """Moments of a step, each the number of events before it: where phases begin and recomputations end."""
+    """Moments of a step, each the number of events before it: where phases begin and recomputations end.
+
+    A step that ``failed`` did not come to its end, where what was needed for a moment would have been free.
+    """
 
     begins: dict[Phase, list[int]] = field(default_factory=lambda: {phase: [] for phase in Phase})
     recompute_ends: list[int] = field(default_factory=list)
+    failed: bool = False
 
 
 def label(record: Record, marks: Marks) -> Category:
     """What the storage was for."""
     if record.resident:
         return record.resident
-    if record.born < 0:  # alive since an earlier step, labelled there
-        return record.category or Category.TEMPORARY
     if record.external:
         return Category.INPUT
+    if record.born < 0:  # alive since an earlier step, labelled there
+        return Category.INPUT if record.category is Category.INPUT else Category.HELD
+    category, moments = _purpose(record, marks)
+    if _alive_at(record, moments):
+        return category
+    return Category.TEMPORARY if record.freed is not None or marks.failed else Category.HELD
+
+
+def _purpose(record: Record, marks: Marks) -> tuple[Category, list[int]]:
+    """What the storage was for if it lived to the first of some moments."""
     if record.recomputed:
-        return Category.RECOMPUTED if _alive_at(record, marks.recompute_ends) else Category.TEMPORARY
+        return Category.RECOMPUTED, marks.recompute_ends
     if record.phase is Phase.FORWARD:
-        return Category.ACTIVATION if _alive_at(record, marks.begins[Phase.BACKWARD]) else Category.TEMPORARY
-    if record.phase is Phase.OTHER and _alive_at(record, marks.begins[Phase.FORWARD]):
-        return Category.INPUT
-    return Category.TEMPORARY
+        return Category.ACTIVATION, marks.begins[Phase.BACKWARD]
+    if record.phase is Phase.OTHER:
+        return Category.INPUT, marks.begins[Phase.FORWARD]
+    return Category.TEMPORARY, []
 
 
 def _alive_at(record: Record, moments: list[int]) -> bool:

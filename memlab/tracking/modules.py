@@ -5,12 +5,14 @@
 """
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from memlab.tracking.nested import tensors_in
 
 
 class ModulesAtWork:
@@ -29,10 +31,10 @@ class ModulesAtWork:
 
     def start(self) -> None:
         """Begin to follow."""
-        self._stack: list[str] = []
+        self._stack: list[tuple[str, str]] = []  # of the modules at work: the name, and of what it was called in
         self._in_backward = ""
         self._hooks.callback(register_module_forward_pre_hook(self._enter).remove)
-        self._hooks.callback(register_module_forward_hook(self._leave, always_call=True).remove)
+        self._hooks.callback(register_module_forward_hook(self._leave, with_kwargs=True, always_call=True).remove)
 
     def stop(self) -> None:
         """Follow no more, and take every hook away."""
@@ -41,7 +43,7 @@ class ModulesAtWork:
     @property
     def name(self) -> str:
         """The innermost module at work, such as ``"blocks.3.mlp"``; ``""`` if there is none."""
-        return self._stack[-1] if self._stack else self._in_backward
+        return self._stack[-1][0] if self._stack else self._in_backward
 
     @property
     def in_forward(self) -> bool:
@@ -57,27 +59,27 @@ class ModulesAtWork:
             return
         if not self._stack:
             self._on_root(module)
-        name, outer = self._name_of(module), self.name
-        self._stack.append(name)
-        self._on_gradient(args, partial(self._leave_backward, name, outer))
+        self._stack.append((self._name_of(module), self.name))
 
-    def _leave(self, module: torch.nn.Module, args, output) -> None:
+    def _leave(self, module: torch.nn.Module, args: tuple, *rest) -> None:
+        *kwargs, output = rest  # after an error PyTorch leaves the keyword arguments out
         if not self._tracked() or not self._stack:
             return
-        outputs = output if isinstance(output, tuple | list) else (output,)
-        self._on_gradient(outputs, partial(self._enter_backward, self._stack.pop()))
+        name, outer = self._stack.pop()
+        if torch.is_grad_enabled():
+            self._on_gradient((args, *kwargs), partial(self._leave_backward, name, outer))
+            self._on_gradient(output, partial(self._enter_backward, name))
 
     def _name_of(self, module: torch.nn.Module) -> str:
         if module not in self._names:  # a root: its parts get their names with it
             for name, part in module.named_modules():
-                self._names.setdefault(part, name or type(module).__name__)
+                self._names.setdefault(part, name.replace("_orig_mod.", "") or type(module).__name__)
         return self._names[module]
 
-    def _on_gradient(self, values: Iterable, hook: Callable) -> None:
-        if torch.is_grad_enabled():
-            for value in values:
-                if isinstance(value, torch.Tensor) and value.requires_grad:
-                    self._hooks.callback(value.register_hook(hook).remove)
+    def _on_gradient(self, value: object, hook: Callable) -> None:
+        for tensor in tensors_in(value):
+            if tensor.requires_grad:
+                self._hooks.callback(tensor.register_hook(hook).remove)
 
     # Backward enters a module with the gradient of its output and leaves it with that of its input. Hooks
     # of a module and of its parent may sit on one tensor, so entering never goes up and leaving never down.

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 import torch
+from torch.nn.parameter import is_lazy
 
-from memlab.trace import Category
+from memlab.categories import Category
+from memlab.tracking.nested import tensors_in
 
 
 class Residents:
@@ -18,8 +20,9 @@ class Residents:
 
     def __init__(self, mark: Callable[[Iterable[torch.Tensor], Category], None]):
         self._mark = mark
+        # By id, and weakly: another parameter may get the id of one that is gone.
         self._parameters: dict[int, weakref.ref[torch.nn.Parameter]] = {}
-        self._hooked: set[int] = set()  # parameters that have a hook in this step
+        self._hooked: dict[int, weakref.ref[torch.nn.Parameter]] = {}  # those that have a hook in this step
         self._hooks = ExitStack()
 
     def stop(self) -> None:
@@ -30,22 +33,30 @@ class Residents:
     def module(self, module: torch.nn.Module) -> None:
         """A module is entered."""
         self.parameters(module.parameters())
-        self._mark(module.buffers(), Category.BUFFER)
+        self._mark((buffer for buffer in module.buffers() if not is_lazy(buffer)), Category.BUFFER)
 
     def parameters(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """These are trained, or frozen."""
         for parameter in parameters:
-            self._mark([parameter], Category.PARAMETER)
-            if id(parameter) not in self._hooked:
-                self._hooked.add(id(parameter))
-                self._parameters[id(parameter)] = weakref.ref(parameter)
-                if parameter.requires_grad:
-                    self._hooks.callback(parameter.register_post_accumulate_grad_hook(self._accumulated).remove)
+            if not is_lazy(parameter):  # it gets its bytes when its module first runs, and is met then
+                self._mark([parameter], Category.PARAMETER)
+                self.parameter(parameter)
+
+    def parameter(self, parameter: torch.nn.Parameter) -> None:
+        """Follow the gradient of one."""
+        if _holds(self._hooked, parameter) or not (parameter.requires_grad and parameter.is_leaf):
+            return
+        self._parameters[id(parameter)] = self._hooked[id(parameter)] = weakref.ref(parameter)
+        self._hooks.callback(parameter.register_post_accumulate_grad_hook(self._accumulated).remove)
 
     def gradients(self) -> None:
         """Gradients that the parameters known so far have now."""
-        parameters = (ref() for ref in self._parameters.values())
-        self._mark((p.grad for p in parameters if p is not None and p.grad is not None), Category.GRADIENT)
+        for key, ref in list(self._parameters.items()):
+            parameter = ref()
+            if parameter is None:
+                del self._parameters[key]
+            elif parameter.grad is not None:
+                self._mark([parameter.grad], Category.GRADIENT)
 
     def state(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer has made a step."""
@@ -57,13 +68,6 @@ class Residents:
             self._mark([parameter.grad], Category.GRADIENT)
 
 
-def tensors_in(value: object) -> Iterable[torch.Tensor]:
-    """The tensors in nested lists, tuples and dicts."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from tensors_in(item)
+def _holds(known: dict[int, weakref.ref], parameter: torch.nn.Parameter) -> bool:
+    ref = known.get(id(parameter))
+    return ref is not None and ref() is parameter

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 
 import torch
 
-from memlab.trace import Category, OutOfMemory, Phase
+from memlab.categories import Category, Phase
+from memlab.oom import OutOfMemory
 from memlab.tracking.modules import ModulesAtWork
+from memlab.tracking.nested import inner_tensors
 
 
 class BudgetExceeded(torch.OutOfMemoryError):
@@ -49,6 +51,7 @@ class Storages:
 
     _phase: Phase
     _recomputing: bool
+    _differentiated: bool
     _op: object
     _modules: ModulesAtWork
 
@@ -89,21 +92,23 @@ class Storages:
                 self.failed = self._failure(nbytes)
                 raise BudgetExceeded(f"{self.failed.sentence}.")
             ref = self._follow(storage, nbytes, external=not born)
-        if ref is not None and type(tensor) is torch.nn.Parameter:
+        if ref is not None and type(tensor) is torch.nn.Parameter and ref.record.resident is not Category.PARAMETER:
             ref.record.resident = Category.PARAMETER
+            self._met(tensor)
 
     def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors whose category is known for certain."""
         for tensor in tensors:
-            if tensor.is_sparse:
-                continue
-            self._see(tensor, False)
-            if ref := self._refs.get(id(tensor.untyped_storage())):
-                ref.record.resident = category
+            for inner in inner_tensors(tensor):
+                self._see(inner, False)
+                if ref := self._refs.get(id(inner.untyped_storage())):
+                    ref.record.resident = category
 
     def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> _Ref:
         """Count a storage, from now on; if ``external`` it is older, only nothing showed it before."""
-        record = Record(nbytes, len(self._events), self._phase, self._recomputing, external)
+        # A backward that is differentiated again is, for what it keeps, a forward.
+        phase = Phase.FORWARD if self._differentiated else self._phase
+        record = Record(nbytes, len(self._events), phase, self._recomputing, external)
         ref = _Ref(storage, self._freed)
         ref.key, ref.record = id(storage), record
         self._take(record)
@@ -139,6 +144,9 @@ class Storages:
             self.peak = self.live
         if delta:
             self._events.append((record, delta, self._phase, self._modules.name, op))
+
+    def _met(self, parameter: torch.nn.Parameter) -> None:
+        """An operator takes or gives a parameter that was not known as one."""
 
     def _failure(self, asked: int | None) -> OutOfMemory:
         """What is known of an allocation of ``asked`` bytes that fails now."""

@@ -1,23 +1,38 @@
 """A dispatch mode that sees every operator of a training step, and from them every storage of one device."""
 
-import threading
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.module_tracker import ModuleTracker
 
+from memlab.categories import Category, Phase
 from memlab.oom import OutOfMemory, asked_bytes, is_out_of_memory
-from memlab.trace import Category, Event, Phase
+from memlab.trace import Event
 from memlab.tracking import randomness
 from memlab.tracking.flops import FlopCounter
-from memlab.tracking.internals import TorchDispatchMode
+from memlab.tracking.inplace import CANDIDATES, in_place
+from memlab.tracking.internals import (
+    COMPILER,
+    TorchDispatchMode,
+    called_by_engine,
+    in_compiled_code,
+    modes_above,
+    modes_of_this_thread,
+    without_compiling,
+)
 from memlab.tracking.labels import Marks, label
 from memlab.tracking.modules import ModulesAtWork
+from memlab.tracking.nested import is_wrapper
+from memlab.tracking.optimizers import OptimizersAtWork
 from memlab.tracking.residents import Residents
 from memlab.tracking.storages import Storages
+
+COMPILED = (
+    "What is given to torch.compile ran eagerly in the X-rayed steps, which are shown, and compiled in the others."
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +72,19 @@ class Tracker(Storages, TorchDispatchMode):
         self._autograd = ModuleTracker()  # never entered: only asked whether backward is running
         self._modules = ModulesAtWork(self._tracked_thread, self._enter_root)
         self._residents = Residents(self._mark)
+        self._optimizers = OptimizersAtWork(self._tracked_thread, self._enter_optimizer, self._residents.state)
         self._flops = FlopCounter()
+        self.notes: list[str] = []  # sentences about the run, each once
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # PyTorch would wrap __torch_dispatch__ to hide it from torch.compile, at 5 microseconds an operator.
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        # Or a function that is called under the mode would never be compiled again: the compiler remembers to skip it.
+        return True
 
     # A step
 
@@ -66,27 +93,33 @@ class Tracker(Storages, TorchDispatchMode):
         self._flops.total = 0
         self._phase = Phase.OTHER
         self._marks = Marks()
-        self._recomputing = False
-        self._optimizer_depth = 0
+        self._recomputing = False  # backward runs a part of the forward again
+        self._differentiated = False  # backward is itself to be differentiated
+        self._optimizing_in_backward = False
         self._forward_begun = False
         self._op: object = ""
-        self._threads = {threading.get_ident()}
         self._modules.start()
+        self._optimizers.start()
         self._hooks = ExitStack()
-        self._hooks.callback(register_optimizer_step_pre_hook(self._enter_optimizer).remove)
-        self._hooks.callback(register_optimizer_step_post_hook(self._leave_optimizer).remove)
+        self._compiler_is_off = False
         self._adopt_gradients()
         self._held = [(record, record.nbytes) for record in self._records]  # when the step begins
-        super().__enter__()
+        self._turn_compiler_off()
+        with modes_above(None):  # one that train has entered, and not left when it yielded
+            super().__enter__()
         self._recording = True
         return self
 
     def __exit__(self, *exception) -> None:
-        super().__exit__(*exception)
+        with modes_above(self):
+            super().__exit__(*exception)
         self._recording = False
         self._hooks.close()
         self._residents.stop()
+        self._optimizers.stop()
         self._modules.stop()
+        for ref in self._refs.values():  # while it is known when they were born
+            ref.record.category = label(ref.record, self._marks)
 
     def xray(self) -> Xray:
         """The step just tracked, labelled."""
@@ -105,11 +138,16 @@ class Tracker(Storages, TorchDispatchMode):
     # Operators
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if types and any(map(is_wrapper, types)):
+            self._update_phase(func, args)
+            return NotImplemented  # the wrapper's own rules are asked next; what they do with its inner tensors is seen
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func, args, kwargs):
+        if not self._compiler_is_off and COMPILER in sys.modules:
+            self._turn_compiler_off()
         self._update_phase(func, args)
-        self._op = func
+        previous, self._op = self._op, func
         for value in args:
             if isinstance(value, torch.Tensor):
                 self._see(value, False)
@@ -120,7 +158,7 @@ class Tracker(Storages, TorchDispatchMode):
         for value in kwargs.values():
             if isinstance(value, torch.Tensor):
                 self._see(value, False)
-        out = self._call(func, args, kwargs)
+        out = self._call(self._as_without_a_mode(func, args, kwargs, previous), args, kwargs)
         if isinstance(out, torch.Tensor):
             self._see(out, True)
         elif isinstance(out, tuple | list):
@@ -132,6 +170,14 @@ class Tracker(Storages, TorchDispatchMode):
         self._flops.count(func, args, kwargs, out)
         return out
 
+    def _as_without_a_mode(self, func, args, kwargs, previous):
+        """The operator itself, or what autograd would do in place were no mode on."""
+        if self._phase is not Phase.BACKWARD or id(func) not in CANDIDATES or kwargs or torch.is_grad_enabled():
+            return func
+        ref = self._refs.get(id(args[0].untyped_storage())) if args[0].layout is torch.strided else None
+        newest = ref is not None and ref.record is self._records[-1]
+        return in_place(func, args, previous if newest else None) or func
+
     def _call(self, func, args, kwargs):
         try:
             return randomness.call(func, args, kwargs)
@@ -140,19 +186,25 @@ class Tracker(Storages, TorchDispatchMode):
                 self.failed = self._failure(asked_bytes(error))
             raise
 
+    def _turn_compiler_off(self) -> None:
+        """Compiled code makes tensors that no mode sees, so it runs as it was written while the tracker is on."""
+        if stance := without_compiling():
+            self._hooks.enter_context(stance)
+            self._compiler_is_off = True
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence about the run, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
     # Phases
 
     def _update_phase(self, func, args) -> None:
-        if self._optimizer_depth:
-            phase = Phase.OPTIMIZER
-        elif self._autograd.is_bw:
+        if self._autograd.is_bw and not (self._optimizers.at_work and self._optimizing_in_backward):
             phase = Phase.BACKWARD
-            # Backward runs ordinary operators without gradients; only a checkpoint that runs
-            # its part of the forward again turns them on.
-            if torch.is_grad_enabled():
-                self._recomputing = True
-            else:
-                self._leave_recomputation()
+            self._see_backward()
+        elif self._optimizers.at_work and not (self._modules.in_forward or self._forward_begun):  # else in its closure
+            phase = Phase.OPTIMIZER
         else:
             # Forward begins with the first operator that gradients will flow through, inside a module or
             # not, and lasts until backward: the loss is often computed outside the model.
@@ -161,13 +213,25 @@ class Tracker(Storages, TorchDispatchMode):
         if phase is not self._phase:
             self._change_phase(phase)
 
+    def _see_backward(self) -> None:
+        # Backward runs operators without gradients, unless it is to be differentiated itself (create_graph=True): then
+        # the engine runs its own with them. Where it does not, they are on only in Python that turns them on: a
+        # checkpoint that runs its part of the forward again.
+        if not torch.is_grad_enabled():
+            self._leave_recomputation()
+        elif not self._differentiated:
+            self._differentiated = called_by_engine()
+            self._recomputing = not self._differentiated
+
     def _change_phase(self, phase: Phase) -> None:
         if self._phase is Phase.BACKWARD:
             self._leave_recomputation()
+            self._differentiated = False
             self._modules.leave_backward()
         if phase is not Phase.FORWARD:
             self._forward_begun = False
-        self._threads.add(threading.get_ident())
+        if self._compiler_is_off and in_compiled_code():
+            self.note(COMPILED)
         self._phase = phase
         self._marks.begins[phase].append(len(self._events))
 
@@ -178,6 +242,7 @@ class Tracker(Storages, TorchDispatchMode):
 
     def _failure(self, asked: int | None) -> OutOfMemory:
         # Backward will not begin, and a checkpoint not end: what lives now is what would have been kept.
+        self._marks.failed = True
         self._marks.begins[Phase.BACKWARD].append(len(self._events))
         self._marks.recompute_ends.append(len(self._events))
         return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, _op_name(self._op))
@@ -198,22 +263,20 @@ class Tracker(Storages, TorchDispatchMode):
     # Hooks: they are process-wide, so they act only on the threads that are tracked
 
     def _tracked_thread(self) -> bool:
-        return self._recording and threading.get_ident() in self._threads
+        return self._recording and any(mode is self for mode in modes_of_this_thread())
 
     def _enter_root(self, module: torch.nn.Module) -> None:
         if not self._autograd.is_bw:
             self._residents.module(module)
 
-    def _enter_optimizer(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
-        if self._tracked_thread():
-            self._residents.parameters(parameter for group in optimizer.param_groups for parameter in group["params"])
-            self._residents.gradients()
-            self._optimizer_depth += 1
+    def _met(self, parameter: torch.nn.Parameter) -> None:
+        self._residents.parameter(parameter)
 
-    def _leave_optimizer(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
-        if self._tracked_thread():
-            self._optimizer_depth -= 1
-            self._residents.state(optimizer)
+    def _enter_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self._residents.parameters(parameter for group in optimizer.param_groups for parameter in group["params"])
+        self._residents.gradients()
+        self._optimizing_in_backward = self._autograd.is_bw
+        self._forward_begun = False
 
 
 def _op_name(op: object) -> str:

@@ -3,12 +3,9 @@
 from dataclasses import replace
 from typing import NoReturn
 
-import torch
-
 from memlab.allocator import OutOfRoom
-from memlab.trace import Phase
+from memlab.categories import Phase
 from memlab.tracking import BudgetExceeded, Tracker
-from memlab.tracking.inplace import in_place
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
 from memlab.vgpu.names import CARD
@@ -23,11 +20,6 @@ class VirtualTracker(Tracker):
         self._memory = prediction.memory
         self._mode = mode
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # PyTorch would wrap __torch_dispatch__ to hide it from torch.compile, at 5 microseconds an operator.
-        return False
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is prim_device:  # half of all that is dispatched, so it is answered at once
             return engine_device(args[0])
@@ -38,8 +30,6 @@ class VirtualTracker(Tracker):
 
     def _call(self, func, args, kwargs):
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
-        if self._phase is Phase.BACKWARD and not kwargs and not torch.is_grad_enabled():
-            func = in_place(func, args) or func
         return self._mode.run(func, self._types, args, kwargs)
 
     def _see_workspace(self, func, args, out) -> None:

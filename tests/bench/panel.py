@@ -16,7 +16,7 @@ SETUP = """
 import statistics, time, torch
 from memlab import Lab
 from memlab.data import batches
-from memlab.lab import panel
+from memlab.lab import session
 from memlab.nets import GPT
 from memlab.sizes import SIZES
 
@@ -38,7 +38,7 @@ lab
 # The same lab, drawing as always, or only its first and last frame. The drawing is between the steps.
 SPEED = """
 def seconds(per_frame):
-    panel.SECONDS_PER_FRAME = per_frame
+    session.SECONDS_PER_FRAME = per_frame
     begun = time.perf_counter()
     lab.run()
     return time.perf_counter() - begun
@@ -49,7 +49,7 @@ for _ in range(7):
     drawn, bare = seconds(0.1), seconds(1e9)
     ratios.append(bare / drawn)
 print(f"SPEED {statistics.median(ratios):.4f} from {min(ratios):.4f} to {max(ratios):.4f}")
-panel.SECONDS_PER_FRAME = 0.1
+session.SECONDS_PER_FRAME = 0.1
 """
 # Notes the moment of a key or a click, and the moment when the words appear.
 WATCH = """(words) => {

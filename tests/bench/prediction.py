@@ -10,7 +10,7 @@ import torch
 
 from memlab import predict
 from memlab.data import batches
-from memlab.lab.panel import PREDICTED_STEPS
+from memlab.lab.session import STEPS_TO_SHOW
 from memlab.nets import GPT
 from memlab.sizes import SIZES
 
@@ -41,10 +41,10 @@ def figures() -> Iterator[tuple[str, str, str]]:
     yield (
         "predict the lab's default as its panel does: a new batch size",
         "0.3 s",
-        _median(moves, steps=PREDICTED_STEPS),
+        _median(moves, steps=STEPS_TO_SHOW),
     )
     back = [lab | {"batch_size": 3}] * REPETITIONS
-    yield "predict the lab's default as its panel does: a known one", "0.3 s", _median(back, steps=PREDICTED_STEPS)
+    yield "predict the lab's default as its panel does: a known one", "0.3 s", _median(back, steps=STEPS_TO_SHOW)
     yield from _eight_billion()
 
 

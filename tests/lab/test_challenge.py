@@ -145,3 +145,32 @@ def test_how_near_the_losses_must_be_is_told(tolerance, words):
     rule = f"Result: {words} in all 4 steps."
     assert challenge._repr_markdown_().endswith(f"- {rule}")
     assert challenge.check(answer()).findings[-1] == rule
+
+
+def no_more_than_four_blocks(answer, trace):
+    """Model: at most four blocks.
+
+    They are counted in the trace.
+    """
+    blocks = {event.module.split(".")[1] for event in trace.events if event.module.startswith("blocks.")}
+    return len(blocks) <= DEPTH, f"Model: {len(blocks)} blocks."
+
+
+def known(answer, trace):
+    return answer.__name__ == "answering", f"Name: {answer.__name__}."
+
+
+def test_further_rules_are_stated_and_judged_with_the_others():
+    rules = (no_more_than_four_blocks, known)
+    strict = Challenge(baseline, budget="160 KiB", slowdown=1.4, batch_size=64, rules=rules)
+    assert strict._repr_markdown_().endswith("in all 4 steps.\n- Model: at most four blocks.\n- known")
+    outcome = strict.check(answer())
+    assert outcome.passed
+    assert outcome.findings[3:] == ("Model: 4 blocks.", "Name: answering.")
+
+    def renamed(device, *, batch_size):
+        yield from train(device, batch_size=batch_size)
+
+    outcome = strict.check(renamed)
+    assert not outcome.passed
+    assert outcome.findings[4] == "Name: renamed."

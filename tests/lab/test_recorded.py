@@ -6,7 +6,8 @@ import pytest
 
 from memlab.errors import MemlabError, NotATrace
 from memlab.lab import recorded
-from tests.lab.test_panel import Slow, make, said, wait_for
+from tests.lab.loops import Slow, wait_for
+from tests.lab.test_panel import make, shown
 
 
 @pytest.fixture
@@ -36,41 +37,41 @@ def test_the_menu_replays_a_run_with_its_device(lab):
     assert labels[1:] == [
         f"NVIDIA H200, batch size {size}, width 16, compiled False, optimizer SGD" for size in (4, 64)
     ]
-    menu.value = lab._recorded[1]
-    wait_for(lambda: "Recorded with torch" in said(lab._sentence))
-    assert "on NVIDIA H200, batch size 64" in said(lab._sentence)
-    assert "PyTorch reserved 2.00 GiB." in said(lab._sentence)
-    assert "Memory in one step, recorded on NVIDIA H200" in said(lab._memory)
-    assert "step 5 of 5" in said(lab._progress)
+    menu.value = lab.session.recorded[1]
+    wait_for(lambda: "Recorded with torch" in shown(lab, "sentence"))
+    assert "on NVIDIA H200, batch size 64" in shown(lab, "sentence")
+    assert "PyTorch reserved 2.00 GiB." in shown(lab, "sentence")
+    assert "Memory in one step, recorded on NVIDIA H200" in shown(lab, "memory")
+    assert "step 5 of 5" in shown(lab, "progress")
     assert lab.trace is None
 
 
 def test_a_moved_slider_and_a_run_end_the_replay(lab):
-    lab._replay_menu.value = lab._recorded[0]
-    wait_for(lambda: said(lab._progress))
+    lab._replay_menu.value = lab.session.recorded[0]
+    wait_for(lambda: shown(lab, "progress"))
     lab._controls["batch_size"].value = 16
     assert lab._replay_menu.value is None
-    wait_for(lambda: "predicted for T4" in said(lab._memory))
-    assert not said(lab._progress)
-    lab._replay_menu.value = lab._recorded[0]
+    wait_for(lambda: "predicted for T4" in shown(lab, "memory"))
+    assert not shown(lab, "progress")
+    lab._replay_menu.value = lab.session.recorded[0]
     lab.run()
     assert lab._replay_menu.value is None
-    assert "recorded" not in said(lab._memory)
+    assert "recorded" not in shown(lab, "memory")
 
 
 def test_a_run_that_is_going_on_is_not_drawn_over(lab):
     train = Slow()
     busy = make(train, title=lab.title)
-    busy._run_pressed()
+    job = busy.session.start()
     train.in_step.wait()
-    busy._replay_menu.value = lab._recorded[0]
-    assert "A run is going on: press Stop" in said(busy._note)
+    busy._replay_menu.value = lab.session.recorded[0]
+    assert "A run is going on: press Stop" in shown(busy, "note")
     assert busy._replay_menu.value is None
     with pytest.raises(MemlabError, match="A run is going on"):
-        busy.replay(lab._recorded[0])
+        busy.replay(lab.session.recorded[0])
     busy.stop()
     train.step.release(5)
-    busy._job.result()
+    job.result()
 
 
 def test_without_recordings_there_is_no_menu():

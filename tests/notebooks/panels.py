@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from memlab import Lab
-from memlab.lab.controls import ChoiceControl, Control, SwitchControl
+from memlab.lab.choices import Choice, OneOf, Switch
 from tests.notebooks.cells import code_cells, needed, run
 
 STEPS = 2
@@ -25,11 +25,11 @@ def panels(notebook: Path) -> list[Lab]:
     return [value for value in space.values() if isinstance(value, Lab)]
 
 
-def ends(control: Control) -> list[Any]:
+def ends(choice: Choice) -> list[Any]:
     """The values between which a learner can move a control, or all of a menu."""
-    if isinstance(control, SwitchControl):
+    if isinstance(choice, Switch):
         return [False, True]
-    return control.options if isinstance(control, ChoiceControl) else [control.low, control.high]
+    return list(choice.options) if isinstance(choice, OneOf) else [choice.low, choice.high]
 
 
 def live_bytes() -> int:
@@ -42,16 +42,17 @@ def live_bytes() -> int:
 
 def exercise(lab: Lab) -> Iterator[str]:
     """Use a panel in every way that may break it; a line for each thing that is not as it should be."""
-    steps, lab._steps = lab._steps, STEPS  # enough to see, for models that take long at one end
-    start = dict(lab._shown())
+    session = lab.session
+    steps, session.steps = session.steps, STEPS  # enough to see, for models that take long at one end
+    start = dict(session.screen.settings)
     lab.run()
     before = live_bytes()
-    for name, control in lab._controls.items():
-        for end in ends(control):
+    for name, choice in session.choices.items():
+        for end in ends(choice):
             trace = lab.run(**start | {name: end})
             if not trace.oom and len(trace.steps) != STEPS:
                 yield f"{name}={end!r}: {trace!r} after {len(trace.steps)} steps"
-    lab._steps = steps
+    session.steps = steps
     yield from interrupted(lab, start)
     lab.run(**start) if steps <= STEPS else stopped(lab)
     if (after := live_bytes()) != before:
@@ -67,16 +68,15 @@ def interrupted(lab: Lab, settings: dict[str, Any]) -> Iterator[str]:
     except KeyboardInterrupt:
         return
     timer.cancel()
-    if len(trace.steps) < lab._steps:
+    if len(trace.steps) < lab.session.steps:
         yield f"an interrupted run ended quietly: {trace!r}"
 
 
 def stopped(lab: Lab) -> None:
     """Run and then Stop, as the buttons do."""
-    lab._run_pressed()
+    job = lab.session.start()
     lab.stop()
-    while not lab._job.done():
-        pass
+    job.result()
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ def test_the_precision_of_products_is_put_back():
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_images_and_layers():
-    assert measure(loops.mlp, device="cpu", depth=2, width=16, batch_size=8).losses[-1] >= 0
-    assert measure(loops.resnet, device="cpu", batch_size=2, image=16, channels_last=True, steps=1).losses[0] > 0
+def test_images_and_layers_learn():
+    layers = measure(loops.mlp, device="cpu", steps=100, depth=2, width=16, batch_size=64).losses
+    assert max(layers[-5:]) < 0.2 * min(layers[:5])  # it learns to give zeros
+    images = measure(loops.resnet, device="cpu", steps=6, batch_size=2, image=16, channels_last=True).losses
+    assert images[-1] < 0.5 * images[0]

@@ -26,7 +26,7 @@ def vit() -> ViT:
 
 
 X = torch.randn(2, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-IMAGES, LABELS = torch.rand(3, 3, 8, 8), torch.arange(3)
+IMAGES, LABELS = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(1)), torch.arange(3)
 
 
 def test_it_begins_as_its_base():

@@ -1,51 +1,125 @@
-"""What a card does in place, or in one operator, is predicted so. The sizes are counted by hand."""
+"""What autograd does in place, or a card in one operator, is X-rayed and predicted so. Sizes are counted by hand."""
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from memlab import predict
+from memlab import measure, predict
+from memlab.tracking import Tracker
 
 N = 2**20  # numbers of a tensor, 4 MiB each
 UNIT = 4 * N
 
 
-def peak(operation, *, shape=(1024, 1024), gpu="A100-40GB"):
-    """The peak of one operation on a tensor of N numbers, forward and backward, in units of such a tensor."""
-
+def loop(operation):
     def train(device):
-        x = torch.ones(shape, device=device, requires_grad=True)
+        x = torch.ones(1024, 1024, device=device, requires_grad=True)
         while True:
             operation(x).backward()
             x.grad = None
             yield
 
-    trace = predict(train, gpu=gpu)
+    return train
+
+
+def peak(trace):
+    """The peak in units of a tensor of N numbers."""
     return round(max(sum(v[i] for c, v in trace.timeline.items()) for i in range(len(trace.allocated))) / UNIT, 2)
 
 
-@pytest.mark.parametrize(
+def zeros(*shape, device):
+    return torch.zeros(*shape, dtype=torch.int64, device=device)
+
+
+IN_PLACE = pytest.mark.parametrize(
     ("operation", "expected"),
     [
         # x, its exp, and in backward the gradient of the exp; sum gives an expanded scalar.
         (lambda x: x.exp().sum(), 3),
         # Two gradients of x meet: the second is added to the first in place.
-        (lambda x: (x.exp() + x.sin()).sum(), 4),
-        # silu, mish: one kernel forward, one backward.
-        (lambda x: F.silu(x).sum(), 2),
-        (lambda x: F.mish(x).sum(), 2),
-        # log-sigmoid keeps x alone; the buffer is the CPU's.
-        (lambda x: F.logsigmoid(x).sum(), 2),
+        (lambda x: (x * 2).sum() + (x * 3).sum(), 3),
         # gather, index and index_select write into zeros.
-        (lambda x: x.gather(0, torch.zeros(1, 1024, dtype=torch.int64, device=x.device)).sum(), 2),
-        (lambda x: x[torch.zeros(4, dtype=torch.int64, device=x.device)].sum(), 2),
-        (lambda x: x.index_select(0, torch.zeros(4, dtype=torch.int64, device=x.device)).sum(), 2),
+        (lambda x: x.gather(0, zeros(1, 1024, device=x.device)).sum(), 2),
+        (lambda x: x[zeros(4, device=x.device)].sum(), 2),
+        (lambda x: x.index_select(0, zeros(4, device=x.device)).sum(), 2),
         (lambda x: x.max(dim=1).values.sum(), 2),
     ],
 )
-def test_the_peak_is_that_counted_by_hand(operation, expected):
-    assert peak(operation) == pytest.approx(expected, abs=0.1)
+
+
+@IN_PLACE
+def test_the_peak_predicted_is_that_counted_by_hand(operation, expected):
+    assert peak(predict(loop(operation), gpu="A100-40GB")) == pytest.approx(expected, abs=0.1)
+
+
+@IN_PLACE
+def test_the_peak_x_rayed_is_that_counted_by_hand(operation, expected):
+    assert peak(measure(loop(operation), device="cpu")) == pytest.approx(expected, abs=0.1)
+
+
+def write_over(x):
+    """The gradient that comes is read twice: without what was written over, and there."""
+    return x.scatter(0, zeros(1, 1024, device=x.device), x[:1].sin()).exp().sum()
+
+
+@pytest.mark.parametrize("operation", [*(case[0] for case in IN_PLACE.args[1]), write_over])
+def test_an_x_ray_changes_no_gradient(operation):
+    def gradient():
+        x = torch.linspace(-1, 1, N).view(1024, 1024).requires_grad_()
+        operation(x).backward()
+        return x.grad
+
+    with Tracker(torch.device("cpu")):
+        seen = gradient()
+    assert torch.equal(seen, gradient())
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        # silu, mish: one kernel forward, one backward.
+        lambda x: F.silu(x).sum(),
+        lambda x: F.mish(x).sum(),
+        # log-sigmoid keeps x alone; the buffer is the CPU's.
+        lambda x: F.logsigmoid(x).sum(),
+    ],
+)
+def test_one_kernel_keeps_its_input_alone(operation):
+    assert peak(predict(loop(operation), gpu="A100-40GB")) == pytest.approx(2, abs=0.1)
+
+
+def test_a_gradient_that_is_no_fresh_tensor_of_zeros_is_not_written_to():
+    written = [event for event in predict(loop(write_over)).events if event.op == "aten.scatter"]
+    assert [event.bytes for event in written if event.phase == "backward" and event.bytes > 0] == [UNIT]
+
+
+class Adding(torch.autograd.Function):
+    """A backward formula of the reader's, which adds to what it has kept and to the gradient that comes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.exp())
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        sum_ = ctx.saved_tensors[0] + gradient
+        again = ctx.saved_tensors[0].scatter_add(0, zeros(1, 4, device=gradient.device), gradient)
+        return sum_ + again + ctx.saved_tensors[0]
+
+
+def test_what_a_readers_own_backward_reads_is_never_overwritten():
+    def gradient():
+        x = torch.linspace(0, 1, 16).view(4, 4).requires_grad_()
+        y = x.sin()
+        y.register_hook(lambda gradient: gradient + y.detach())
+        Adding.apply(y).square().sum().backward()
+        return x.grad
+
+    with Tracker(torch.device("cpu")):
+        seen = gradient()
+    assert torch.equal(seen, gradient())
 
 
 def test_rms_norm_is_one_kernel():

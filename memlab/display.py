@@ -1,0 +1,27 @@
+"""How a notebook shows a trace. IPython is told by the type's name, so neither loads the other."""
+
+import base64
+import sys
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlab.trace import Trace
+
+
+def register() -> None:
+    """Tell IPython, where it runs, how to show a trace; elsewhere do nothing."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    if shell is not None:
+        shell.display_formatter.formatters["text/html"].for_type_by_name("memlab.trace", "Trace", html)
+
+
+def html(trace: "Trace") -> str:
+    """The trace as a notebook shows it: the picture, and under it the sentence and the notes."""
+    from memlab.plots import timeline  # here, because `import memlab` loads nothing heavy
+
+    encoded = base64.b64encode(timeline(trace).png()).decode()
+    sentence, *notes = (escape(text) for text in (trace.sentence, *trace.notes))
+    picture = f'<img alt="{sentence}" src="data:image/png;base64,{encoded}">'
+    return "".join((picture, *(f"<p>{text}</p>" for text in (sentence, *notes))))

@@ -1,0 +1,105 @@
+"""What a learner may choose for each keyword argument of a ``train`` function, and what is refused."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memlab.errors import BadValue
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One setting; a subclass says which values are legal."""
+
+    name: str
+
+    @property
+    def label(self) -> str:
+        """The name as people read it."""
+        return self.name.replace("_", " ")
+
+    @property
+    def first(self) -> Any:
+        """The value to begin with, where ``train`` has no default."""
+        raise NotImplementedError
+
+    def check(self, value: Any) -> None:
+        """Raise :class:`BadValue` if the value is not one of the legal ones."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Range(Choice):
+    """A number from ``low`` to ``high``, a whole one if both are whole."""
+
+    low: float
+    high: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether only whole numbers are legal."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def first(self) -> float:
+        """The lowest."""
+        return self.low
+
+    def check(self, value: Any) -> None:
+        """Raise :class:`BadValue` unless it is a number in the range."""
+        kind = int if self.whole else int | float
+        if not isinstance(value, kind) or isinstance(value, bool) or not self.low <= value <= self.high:
+            what = "a whole number" if self.whole else "a number"
+            raise BadValue(f"{self.label} {value!r} is out of range: give {what} from {self.low} to {self.high}.")
+
+
+@dataclass(frozen=True)
+class OneOf(Choice):
+    """One of several values."""
+
+    options: Sequence[Any]
+
+    @property
+    def first(self) -> Any:
+        """The first of them."""
+        return self.options[0]
+
+    def check(self, value: Any) -> None:
+        """Raise :class:`BadValue` unless it is one of the options."""
+        if value not in self.options:
+            legal = ", ".join(map(repr, self.options))
+            raise BadValue(f"{self.label} {value!r} is not a choice: give one of {legal}.")
+
+
+@dataclass(frozen=True)
+class Switch(Choice):
+    """On or off."""
+
+    first = False
+
+    def check(self, value: Any) -> None:
+        """Raise :class:`BadValue` unless it is True or False."""
+        if not isinstance(value, bool):
+            raise BadValue(f"{self.label} {value!r} is not a switch: give True or False.")
+
+
+def make_choice(name: str, choices: Any) -> Choice:
+    """The choice for a setting.
+
+    Args:
+        name: of the keyword argument.
+        choices: ``(low, high)`` for a number, a list for one of its values, ``bool`` for on or off.
+
+    Raises:
+        BadValue: for anything else.
+    """
+    if choices is bool:
+        return Switch(name)
+    if isinstance(choices, list) and choices:
+        return OneOf(name, choices)
+    numbers = isinstance(choices, tuple) and len(choices) == 2 and all(isinstance(end, int | float) for end in choices)
+    if numbers and choices[0] < choices[1]:
+        return Range(name, *choices)
+    raise BadValue(
+        f"{name}={choices!r} makes no control: give (low, high) for a slider, a list for a menu, or bool for a switch."
+    )

@@ -1,0 +1,338 @@
+"""A panel without its widgets: settings that are chosen, runs and predictions of them, and what is said meanwhile."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent import futures
+from contextlib import suppress
+from typing import Any
+
+from memlab import logbook
+from memlab.devices import open_device
+from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
+from memlab.lab import recorded
+from memlab.lab.choices import Choice, make_choice
+from memlab.lab.drawing import memory_chart, steps_chart
+from memlab.lab.screen import Screen
+from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
+from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, summary
+from memlab.lab.worker import Job, Worker
+from memlab.run import Run, Train, check_settings, own_settings
+from memlab.trace import Step, Trace
+from memlab.units import format_bytes, parse_bytes
+from memlab.vgpu import find_card
+from memlab.vgpu.gpu import VirtualGpu
+
+SECONDS_PER_FRAME = 0.1
+GHOSTS = 3
+STEPS_TO_SHOW = 2  # of a prediction: the first sets the optimizer's state up, mostly the second is like all that follow
+
+
+class Session:
+    """A ``train`` function, its memory predicted as settings are chosen and measured when it runs.
+
+    It needs no display: what there is to see stands in ``screen``. One worker thread trains and predicts; whatever else
+    is called returns at once, but for :meth:`run`. The arguments are those of :class:`memlab.Lab`.
+
+    Attributes:
+        choices: what may be chosen, by the name of the setting.
+        screen: what there is to see.
+        device: the name of the device that runs are measured on.
+        gpu: the name of the card that predictions are for.
+    """
+
+    def __init__(
+        self,
+        train: Train,
+        choices: Mapping[str, Any],
+        *,
+        steps: int,
+        device: str | None,
+        budget: str | int | None,
+        gpu: str,
+        title: str | None,
+    ):
+        self._train = train
+        self._device = device
+        self.steps = steps
+        self.choices, settings = _choices(train, choices)
+        self.screen = Screen(settings)
+        self._worker = Worker()
+        self._job: Job | None = None  # the newest run
+        self._running: dict[str, Any] = {}
+        self._finished: deque[Trace] = deque(maxlen=GHOSTS)
+        self._predicted: Trace | None = None
+        opened = open_device(device)
+        Run(train, settings, opened, steps=steps, budget=budget)  # says at once what is wrong
+        self.device = opened.name
+        self.title = title or getattr(train, "__name__", "train").replace("_", " ").capitalize()
+        self.recorded = recorded.runs(self.title)
+        self._budget = "" if budget is None else str(budget)
+        self.gpu = find_card(gpu).name
+        self.screen.say(f"Ready: Run trains {steps} steps.")
+        self.screen.show(sentence="Move a slider to see what a training step would take, press Run to train.")
+
+    @property
+    def traces(self) -> tuple[Trace, ...]:
+        """The last three runs, those that the charts show, the newest last."""
+        return tuple(self._finished)
+
+    @property
+    def prediction(self) -> Trace | None:
+        """The newest prediction."""
+        return self._predicted
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run is waiting or going on."""
+        return self._job is not None and not self._job.done()
+
+    # What the learner does
+
+    def choose(self, name: str, value: Any) -> None:
+        """Change a setting: what it would take is predicted, or during a run it counts for the next.
+
+        Raises:
+            BadValue: for an illegal value.
+        """
+        self.choices[name].check(value)
+        if value != self.screen.settings[name]:
+            self.screen.show(settings=self.screen.settings | {name: value})
+            self._moved()
+
+    def choose_card(self, gpu: str) -> None:
+        """Predict for another card.
+
+        Raises:
+            BadValue: for an unknown one.
+        """
+        self.gpu = find_card(gpu).name
+        self._moved()
+
+    def choose_budget(self, text: str) -> None:
+        """Change the budget of the next runs: a size, ``""`` or ``"none"``; other text is refused on the screen."""
+        self._budget = text.strip()
+        try:
+            budget = self._parse_budget()
+        except BadValue as refusal:
+            self.refuse(refusal)
+        else:
+            words = f"a budget of {format_bytes(budget)}" if budget else "no budget"
+            self.screen.note_down(f"From the next run on: {words}.")
+
+    def refuse(self, refusal: MemlabError) -> None:
+        """Say what could not be done."""
+        self.screen.note_down(str(refusal), alert=True)
+
+    def predict(self) -> None:
+        """Predict what is chosen, unless a run is going on; a newer prediction ends an older one."""
+        if not self.busy:
+            settings, gpu = dict(self.screen.settings), self.gpu
+            self._worker.submit(lambda stopping: self._predict_in_worker(settings, gpu, stopping))
+
+    def start(self) -> Job:
+        """Begin a run with what is chosen; one that is going on is stopped before.
+
+        Raises:
+            BadValue: the budget is none.
+        """
+        return self._start({}, self._parse_budget())
+
+    def run(self, **settings: Any) -> Trace:
+        """As :meth:`memlab.Lab.run`."""
+        for name, value in settings.items():
+            if name in self.choices:
+                self.choices[name].check(value)
+        check_settings(self._train, self.screen.settings | settings)
+        job = self._start(settings, self._parse_budget())
+        try:
+            while not futures.wait([job], timeout=0.2).done:
+                pass
+        except KeyboardInterrupt:
+            job.stopping.set()
+            futures.wait([job])
+            raise
+        trace = job.result()
+        if trace is None:
+            raise MemlabError("The run was stopped before its first step ended: run it again.")
+        return trace
+
+    def replay(self, trace: Trace) -> None:
+        """As :meth:`memlab.Lab.replay`."""
+        if self.busy:
+            raise MemlabError("A run is going on: press Stop, or wait for its end, then replay.")
+        self.screen.show(recorded=trace)
+        self._worker.submit(lambda stopping: self._replay_in_worker(trace))
+
+    def stop(self) -> None:
+        """Ask the run or the prediction that is going on to end."""
+        if self._job is not None and self.busy:
+            self._job.stopping.set()
+            self.screen.say("Stopping.")
+        elif self._worker.stop():
+            self.screen.say("Stopped the prediction. Ready.")
+        else:
+            self.screen.say("Nothing is running: press Run to start.")
+
+    def _moved(self) -> None:
+        if self.busy:
+            chosen = self.screen.settings
+            changed = [
+                f"{choice.label} {chosen[name]}"
+                for name, choice in self.choices.items()
+                if chosen[name] != self._running.get(name)
+            ]
+            self.screen.note_down(f"For the next run: {', '.join(changed)}." if changed else "")
+        else:
+            self.screen.note_down("")
+            self._end_replay()
+            self.predict()
+
+    def _end_replay(self) -> None:
+        if self.screen.recorded is not None:
+            self.screen.show(recorded=None, progress="")
+
+    def _parse_budget(self) -> int | None:
+        return parse_bytes(self._budget) if self._budget not in ("", "none") else None
+
+    def _start(self, settings: dict[str, Any], budget: int | None) -> Job:
+        self._running = running = self.screen.settings | settings
+        self.screen.show(settings={name: running[name] for name in self.choices})
+        self.screen.note_down("")
+        self._end_replay()
+        self._job = self._worker.submit(lambda stopping: self._train_in_worker(running, budget, stopping))
+        return self._job
+
+    # What the worker does
+
+    def _predict_in_worker(self, settings: dict[str, Any], gpu: str, stopping: threading.Event) -> None:
+        try:
+            run = Run(self._train, settings, VirtualGpu(gpu), steps=MOST_STEPS, stopping=stopping)
+            with suppress(Stopped), run:
+                self._predict_until_steady(run, stopping)
+        except Exception as error:  # the loop may still be measured
+            self.screen.note_down(f"No prediction: {failure_sentence(error, self._train)}")
+
+    def _predict_until_steady(self, run: Run, stopping: threading.Event) -> None:
+        before, steps, start = self._predicted, list[Footprint](), 0
+        for step in _until(stopping, run):
+            steps.append(Footprint(start, step.peak_allocated or 0))
+            start = run.allocated
+            if is_steady(steps):
+                break
+            if len(steps) == STEPS_TO_SHOW:  # most loops are steady by now, and a learner waits
+                self._show_prediction(run.trace(), before)
+        if steps and not stopping.is_set():
+            self._show_prediction(run.trace(), before, unsteadiness(steps))
+
+    def _show_prediction(self, trace: Trace, before: Trace | None, warning: str = "") -> None:
+        self._predicted = trace
+        card = find_card(trace.device)
+        self.screen.show(
+            memory=memory_chart(trace, (), origin=f"predicted for {card.name}", capacity=card.capacity),
+            sentence=prediction_summary(trace, before, warning),
+        )
+
+    def _replay_in_worker(self, trace: Trace) -> None:
+        self.screen.show(
+            memory=memory_chart(trace, (), origin=f"recorded on {trace.device}"),
+            progress=steps_chart(trace.steps, (), len(trace.steps)),
+            sentence=recorded_summary(trace),
+        )
+
+    def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
+        try:
+            trace = self._train_and_draw(settings, budget, stopping)
+        except BaseException as error:
+            self.screen.say(failure_sentence(error, self._train), alert=True)
+            raise
+        if trace is not None:
+            self._finished.append(trace)
+            self._log(trace)
+        return trace
+
+    def _log(self, trace: Trace) -> None:
+        try:
+            logbook.append(self.title, trace)
+        except NotWritten as refusal:  # the run is good all the same
+            self.refuse(refusal)
+
+    def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
+        run = Run(
+            self._train,
+            settings,
+            open_device(self._device),
+            steps=self.steps,
+            budget=budget,
+            stopping=stopping,
+            on_wait=lambda: self.screen.say("Waiting for another run to end."),
+        )
+        with suppress(Stopped), run:
+            # Said once: a screen reader reads out every change, and the chart counts the steps.
+            self.screen.say("Training. Stop ends the run.")
+            self._draw_steps(run, budget, stopping)
+        if not run.steps:
+            self.screen.say("Stopped before the first step. Ready.")
+            return None
+        trace = run.trace()
+        self._draw(run, budget, -1)
+        ending = self._ending(trace, stopping.is_set())
+        self.screen.say(f"{ending} after {len(trace.steps)} of {self.steps} steps. Ready.")
+        return trace
+
+    def _draw_steps(self, run: Run, budget: int | None, stopping: threading.Event) -> None:
+        drawn_at, drawn_step = 0.0, -1
+        for _ in _until(stopping, run):
+            if time.monotonic() - drawn_at >= SECONDS_PER_FRAME:
+                drawn_step = self._draw(run, budget, drawn_step)
+                drawn_at = time.monotonic()
+
+    def _ending(self, trace: Trace, stopped: bool) -> str:
+        if trace.oom:
+            return "Out of memory"
+        if len(trace.steps) == self.steps:
+            return "Done"
+        return "Stopped" if stopped else "The training loop ended"
+
+    def _draw(self, run: Run, budget: int | None, drawn_step: int) -> int:
+        """Draw what has changed; the memory chart only where there is a newer X-ray."""
+        ghosts = list(self._finished)
+        if run.xray_step != drawn_step:
+            trace = run.trace()
+            predicted = self._predicted if self._predicted and self._predicted.settings == trace.settings else None
+            self.screen.show(
+                memory=memory_chart(trace, ghosts, budget=budget), sentence=summary(trace, ghosts, predicted)
+            )
+        self.screen.show(progress=steps_chart(run.steps, [ghost.steps for ghost in ghosts], self.steps))
+        return run.xray_step
+
+
+def _choices(train: Train, wanted: Mapping[str, Any]) -> tuple[dict[str, Choice], dict[str, Any]]:
+    """The choices for the settings of ``train``, and the values to begin with.
+
+    Raises:
+        BadTrain, BadValue: what cannot be chosen, and a default that is none of the choices.
+    """
+    named = own_settings(train)
+    choices: dict[str, Choice] = {}
+    settings: dict[str, Any] = {}
+    for name, values in wanted.items():
+        if name not in named:
+            legal = ", ".join(named) or "none"
+            raise BadValue(f"{name}={values!r} controls nothing: the settings of train are {legal}.")
+        choices[name] = make_choice(name, values)
+        default = named[name].default
+        settings[name] = choices[name].first if default is named[name].empty else default
+        choices[name].check(settings[name])
+    return choices, settings
+
+
+def _until(stopping: threading.Event, run: Run) -> Iterator[Step]:
+    """The steps of a run, up to the one in which it is asked to stop."""
+    if stopping.is_set():
+        return
+    for step in run:
+        yield step
+        if stopping.is_set():
+            return

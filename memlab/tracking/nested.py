@@ -1,0 +1,41 @@
+"""Finding the tensors in what people pass around: containers of tensors, and tensors made of tensors."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+
+import torch
+
+
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """The tensors in nested lists, tuples, dicts and dataclasses."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from tensors_in(getattr(value, field.name, None))
+
+
+def is_wrapper(kind: type) -> bool:
+    """Whether tensors of this type hold their numbers in other tensors: DTensor, jagged tensors, torchao's.
+
+    They say so themselves, by PyTorch's protocol for subclasses.
+    """
+    return hasattr(kind, "__tensor_flatten__")
+
+
+def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors that have storages: the tensor itself, or those that a wrapper or a sparse tensor holds."""
+    if is_wrapper(type(tensor)):
+        names, _ = tensor.__tensor_flatten__()
+        for name in names:
+            yield from inner_tensors(getattr(tensor, name))
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif tensor.layout is torch.strided:
+        yield tensor

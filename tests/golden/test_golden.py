@@ -1,0 +1,183 @@
+"""The words and the pictures, as they were when somebody last read them. ``make golden`` writes them again."""
+
+import argparse
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from memlab import Challenge, Guess, Saving, Trace, measure, sweep
+from memlab.cli.functions import load_function, read_settings
+from memlab.cli.report import report
+from memlab.devices import open_device
+from memlab.errors import MemlabError
+from memlab.lab import Claim, Lab, verdict
+from memlab.lab.choices import make_choice
+from memlab.lab.drawing import memory_chart, steps_chart
+from memlab.lab.steady import MOST_STEPS, Footprint, unsteadiness
+from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, run_name, summary
+from memlab.plots import bars, curve
+from memlab.run import check_settings
+from memlab.units import GIB, MIB, parse_bytes
+from memlab.vgpu import find_card
+from tests.golden import traces
+from tests.golden.traces import FAILED, MEASURED, ON_A_CARD, PREDICTED, PREDICTED_TO_FAIL, SMALLER, WITH_NOTES
+
+TRACES = {name: value for name, value in vars(traces).items() if isinstance(value, Trace)}
+
+
+def listed(lines):
+    """``{"a name": "a sentence"}`` as text, two lines for each and an empty one."""
+    return "\n".join(f"{name}\n    {sentence}\n" for name, sentence in lines.items())
+
+
+def test_what_a_trace_says(golden):
+    golden("trace_sentences.txt", listed({name: trace.sentence for name, trace in TRACES.items()}))
+
+
+def test_what_running_out_of_memory_says(golden):
+    failures = {name: getattr(traces, name) for name in ("PLACED", "ON_THE_CARD", "UNKNOWN")}
+    golden("oom_sentences.txt", listed({name: oom.sentence for name, oom in failures.items()}))
+
+
+def test_what_the_panel_says(golden):
+    growing = [Footprint(12 * MIB * step, 20 * MIB * step) for step in range(MOST_STEPS)]
+    in_turn = [Footprint(step % 2, 9) for step in range(MOST_STEPS)]
+    words = {
+        "a first run": summary(MEASURED, [], None),
+        "a run after another": summary(MEASURED, [SMALLER], None),
+        "a run of the same settings": summary(MEASURED, [MEASURED], None),
+        "a run that was predicted": summary(ON_A_CARD, [], PREDICTED),
+        "a run with notes": summary(WITH_NOTES, [], None),
+        "a run that failed": summary(FAILED, [MEASURED], None),
+        "a prediction": prediction_summary(PREDICTED, None),
+        "a prediction after another": prediction_summary(PREDICTED, TRACES["PREDICTED"]),
+        "a prediction with notes": prediction_summary(WITH_NOTES, None),
+        "a prediction that grows": prediction_summary(PREDICTED, None, unsteadiness(growing)),
+        "a prediction in turn": prediction_summary(PREDICTED, None, unsteadiness(in_turn)),
+        "a prediction of a failure": prediction_summary(PREDICTED_TO_FAIL, None),
+        "a recorded run": recorded_summary(ON_A_CARD),
+        "its name in the menu": run_name(ON_A_CARD),
+        "an error in the loop": failure_sentence(ValueError("mine"), train),
+    }
+    golden("panel_words.txt", listed(words))
+
+
+def test_what_the_command_line_says(golden):
+    named = {"MEASURED": MEASURED, "PREDICTED": PREDICTED, "PREDICTED_TO_FAIL": PREDICTED_TO_FAIL, "NOTES": WITH_NOTES}
+    texts = ("\n".join(report("loop.py:train", trace)) for trace in named.values())
+    golden("report.txt", "\n\n".join(texts) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "draw"),
+    [
+        ("memory_chart.svg", lambda: memory_chart(MEASURED, [SMALLER], budget=300 * MIB)),
+        ("memory_chart_failed.svg", lambda: memory_chart(FAILED, [], budget=128 * MIB)),
+        (
+            "memory_chart_predicted.svg",
+            lambda: memory_chart(PREDICTED, (), origin="predicted", capacity=15 * GIB),
+        ),
+        ("memory_chart_full.svg", lambda: memory_chart(PREDICTED, (), origin="predicted", capacity=250 * MIB)),
+        ("steps_chart.svg", lambda: steps_chart(MEASURED.steps, [SMALLER.steps[:2]], 5)),
+    ],
+)
+def test_the_pictures_of_the_panel(golden, name, draw):
+    svg = draw()
+    ElementTree.fromstring(svg)  # it is whole
+    golden(name, svg.replace("><", ">\n<") + "\n")  # a line for each element, so that a change can be read
+
+
+def train(device, *, batch_size=8):
+    yield 1.0
+
+
+def no_device(*, batch_size):
+    yield 1.0
+
+
+def needs(device, *, width):
+    yield 1.0
+
+
+def with_steps(device, *, steps=3):
+    yield 1.0
+
+
+def silent(device):
+    if device is None:
+        yield
+
+
+def words(device):
+    yield "a loss"
+
+
+def many(device):
+    yield torch.ones(2, 3)
+
+
+REFUSED = {
+    "measure(3)": lambda: measure(3),
+    "measure(no_device)": lambda: measure(no_device),
+    "measure(with_steps)": lambda: measure(with_steps),
+    "measure(a function that returns)": lambda: measure(lambda device: 3),
+    "measure(silent)": lambda: measure(silent, device="cpu"),
+    "measure(words)": lambda: measure(words, device="cpu"),
+    "measure(many)": lambda: measure(many, device="cpu"),
+    "measure(needs)": lambda: measure(needs),
+    "measure(steps=0)": lambda: measure(train, steps=0),
+    "measure(xray='no')": lambda: measure(train, xray="no"),
+    "measure(batchsize=4)": lambda: measure(train, batchsize=4),
+    "measure(budget='lots')": lambda: measure(train, budget="lots"),
+    "sweep(x=[1])": lambda: sweep(train, x=[1]),
+    "check_settings(x=1)": lambda: check_settings(train, {"x": 1}),
+    "parse_bytes(-1)": lambda: parse_bytes(-1),
+    "open_device('tpu')": lambda: open_device("tpu"),
+    "open_device('meta')": lambda: open_device("meta"),
+    "find_card('K80')": lambda: find_card("K80"),
+    "Trace.from_json('{}')": lambda: Trace.from_json("{}"),
+    "Trace.from_json(another format)": lambda: Trace.from_json('{"memlab_trace": 0}'),
+    "bars({})": lambda: bars({}),
+    "curve(depth)": lambda: curve([MEASURED], "depth"),
+    "Guess('much')": lambda: Guess("How much?", "much"),
+    "Claim('maybe')": lambda: Claim("It helps", "maybe", "no"),
+    "verdict([])": lambda: verdict([]),
+    "Saving(wrong source)": lambda: Saving("it", (PREDICTED, PREDICTED), (PREDICTED, PREDICTED)),
+    "Saving(two devices)": lambda: Saving("it", (MEASURED, ON_A_CARD), (PREDICTED, PREDICTED)),
+    "Challenge(train)": lambda: Challenge(train, budget="1 MiB", slowdown=1, device="cpu"),
+    "Lab(depth=(1, 2))": lambda: Lab(train, device="cpu", depth=(1, 2)),
+    "Lab(batch_size=(9, 64))": lambda: Lab(train, device="cpu", batch_size=(9, 64)),
+    "Lab(batch_size='any')": lambda: Lab(train, device="cpu", batch_size="any"),
+    "Lab().run(batch_size=65)": lambda: Lab(train, device="cpu", batch_size=(1, 64)).run(batch_size=65),
+    "a menu": lambda: make_choice("precision", ["fp32", "bf16"]).check("fp8"),
+    "a switch": lambda: make_choice("compiled", bool).check(1),
+    "memlab measure loop.py": lambda: load_function("loop.py"),
+    "memlab measure loop.txt:train": lambda: load_function("loop.txt:train"),
+    "memlab measure loop.ipynb:train": lambda: load_function("loop.ipynb:train"),
+    "memlab measure loop.py:train x": lambda: read_settings(["x"]),
+}
+
+
+def refusal(call):
+    """The error that a call raises, as text."""
+    with pytest.raises((MemlabError, argparse.ArgumentError)) as caught:
+        call()
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def test_what_is_refused(golden):
+    golden("refusals.txt", listed({name: refusal(call) for name, call in REFUSED.items()}))
+
+
+def test_every_refusal_says_what_to_do_in_one_sentence():
+    for call in REFUSED.values():
+        text = refusal(call)
+        assert text.endswith(".")
+        assert "\n" not in text
+
+
+def test_a_changed_text_is_seen(golden, request, monkeypatch):
+    monkeypatch.setattr(request.config.option, "golden", False)
+    with pytest.raises(AssertionError):
+        golden("oom_sentences.txt", "something else")

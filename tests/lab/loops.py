@@ -1,0 +1,41 @@
+"""Training loops for the tests of sessions and panels, and how to wait for what they do."""
+
+import threading
+import time
+
+import torch
+from torch import nn
+
+SOON = 20
+
+
+def train(device, *, batch_size=8, width=16, compiled=False, optimizer="SGD"):
+    model = nn.Linear(width, width).to(device)
+    steps = getattr(torch.optim, optimizer)(model.parameters(), lr=0.01)
+    while True:
+        loss = model(torch.ones(batch_size, width, device=device)).square().mean()
+        loss.backward()
+        steps.step()
+        steps.zero_grad()
+        yield loss
+
+
+class Slow:
+    """A train whose steps end when the test says so."""
+
+    def __init__(self):
+        self.step = threading.Semaphore(0)
+        self.in_step = threading.Event()
+
+    def __call__(self, device, *, batch_size=8):
+        while True:
+            self.in_step.set()
+            assert self.step.acquire(timeout=SOON)
+            yield torch.ones(batch_size).sum()
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)

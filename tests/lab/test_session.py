@@ -1,0 +1,469 @@
+"""A session without a display: what runs, what is predicted, what is said, and what is refused."""
+
+import gc
+import subprocess
+import sys
+import threading
+from concurrent import futures
+
+import pytest
+import torch
+from torch import nn
+
+from memlab import logbook
+from memlab.errors import BadTrain, BadValue, MemlabError, Stopped
+from memlab.lab import session as session_module
+from memlab.lab.session import Session
+from memlab.lab.steady import MOST_STEPS
+from memlab.run import Run
+from memlab.units import format_bytes
+from tests.lab.loops import SOON, Slow, train, wait_for
+
+
+def make(train=train, **options):
+    named = {"steps": 5, "device": "cpu", "budget": None, "gpu": "T4", "title": None}
+    given = {name: options.pop(name, value) for name, value in named.items()}
+    return Session(train, {"batch_size": (1, 64), **options}, **given)
+
+
+def status(session):
+    return session.screen.status.text
+
+
+def note(session):
+    return session.screen.note.text
+
+
+def test_a_session_needs_no_widgets():
+    code = "import sys; from memlab.lab.session import Session; print('ipywidgets' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_run_trains_with_what_is_chosen_and_gives_the_trace():
+    session = make(width=[16, 32])
+    trace = session.run(batch_size=4, width=32)
+    assert trace is session.traces[-1]
+    assert trace.settings == {"batch_size": 4, "width": 32, "compiled": False, "optimizer": "SGD"}
+    assert len(trace.steps) == 5
+    assert session.screen.settings == {"batch_size": 4, "width": 32}
+    assert session.run().settings["width"] == 32  # it stays chosen
+    assert session.run(optimizer="AdamW").settings["optimizer"] == "AdamW"  # no control, passed on
+
+
+def test_the_pictures_and_the_sentence_are_there_when_a_run_has_ended():
+    session = make()
+    trace = session.run()
+    screen = session.screen
+    assert trace.sentence in screen.memory
+    assert "step 5 of 5" in screen.progress
+    assert screen.sentence.startswith(trace.sentence.capitalize()[0] + trace.sentence[1:])
+    assert "bytes of live tensor storages" in screen.sentence
+    assert status(session) == "Done after 5 of 5 steps. Ready."
+
+
+def test_the_second_run_is_compared_with_the_first_and_drawn_over_it():
+    session = make()
+    first, second = session.run(batch_size=8), session.run(batch_size=64)
+    change = second.peak_allocated / first.peak_allocated - 1
+    said = f"That is {change:.0%} above the run before; a step takes 8.00 times its arithmetic."
+    assert said in session.screen.sentence
+    assert "the runs before" in session.screen.memory
+
+
+def test_stop_ends_a_run():
+    slow = Slow()
+    session = make(slow, steps=100)
+    job = session.start()
+    slow.step.release()
+    wait_for(lambda: "step 1 of 100" in session.screen.progress)
+    session.stop()
+    assert status(session) == "Stopping."
+    slow.step.release()
+    trace = job.result(SOON)
+    assert trace is session.traces[-1]
+    assert len(trace.steps) in (1, 2)  # within the step, or after it
+    assert status(session) == f"Stopped after {len(trace.steps)} of 100 steps. Ready."
+
+
+def test_a_loop_that_ends_by_itself_is_said_to_have_ended():
+    def short(device, *, batch_size=8):
+        yield torch.ones(batch_size).sum()
+
+    session = make(short)
+    assert len(session.run().steps) == 1
+    assert status(session) == "The training loop ended after 1 of 5 steps. Ready."
+
+
+def test_running_out_of_memory_in_the_last_step_is_no_success():
+    def growing(device, *, batch_size=8):
+        for size in (8, 4096):
+            yield torch.ones(size).sum()
+
+    session = make(growing, steps=2, budget="1 KiB")
+    assert session.run().oom
+    assert status(session) == "Out of memory after 2 of 2 steps. Ready."
+
+
+def test_a_second_run_ends_the_first():
+    slow = Slow()
+    session = make(slow, steps=3)
+    first = session.start()
+    wait_for(lambda: "Training" in status(session))
+    assert slow.in_step.wait(SOON)
+    second = session.start()
+    slow.step.release(4)
+    assert len(second.result(SOON).steps) == 3
+    assert first.done()
+    assert len(first.result().steps if first.result() else ()) < 2
+
+
+def test_stop_before_start_says_that_nothing_runs():
+    session = make()
+    session.stop()
+    assert status(session) == "Nothing is running: press Run to start."
+
+
+def test_what_is_chosen_during_a_run_counts_for_the_next_and_disturbs_nothing():
+    slow = Slow()
+    session = make(slow, steps=2)
+    job = session.start()
+    assert slow.in_step.wait(SOON)
+    session.choose("batch_size", 32)
+    assert note(session) == "For the next run: batch size 32."
+    assert session.prediction is None
+    slow.step.release(2)
+    assert job.result(SOON).settings["batch_size"] == 8
+    assert len(job.result().steps) == 2
+
+
+def test_the_budget_takes_sizes_and_refuses_the_rest():
+    session = make(batch_size=(1, 4096))
+    for text, size in (("15 GB", "14.0 GiB"), ("15GiB", "15.0 GiB"), ("16106127360", "15.0 GiB")):
+        session.choose_budget(text)
+        assert note(session) == f"From the next run on: a budget of {size}."
+    for text in ("none", ""):
+        session.choose_budget(text)
+        assert note(session) == "From the next run on: no budget."
+    session.choose_budget("lots")
+    assert "'lots' is not a number of bytes" in note(session)
+    with pytest.raises(BadValue, match="'lots'"):
+        session.start()
+    session.choose_budget("10 KiB")
+    assert session.run(batch_size=4096).oom.limit == 10240
+    assert "Out of memory in other at aten.ones: asked for 256 KiB" in session.screen.sentence
+    assert status(session) == "Out of memory after 1 of 5 steps. Ready."
+
+
+def test_an_exception_in_the_worker_comes_out_of_run_and_is_told_with_its_line():
+    def broken(device, *, batch_size=8):
+        yield 1.0
+        raise RuntimeError("mine")
+
+    session = make(broken)
+    with pytest.raises(RuntimeError, match="mine"):
+        session.run()
+    assert session.screen.status == (
+        "RuntimeError: mine (line 3 of broken). Mend it and press Run again.",
+        True,
+    )
+    with pytest.raises(RuntimeError, match="mine"):
+        session.start().result(SOON)
+
+
+def test_ctrl_c_stops_the_run_and_keeps_what_is_known(monkeypatch):
+    slow = Slow()
+    session = make(slow, steps=100)
+    slow.step.release(3)
+
+    def interrupted(jobs, timeout=None):
+        if timeout is None:
+            return original(jobs)
+        wait_for(lambda: slow.step._value == 0)
+        slow.step.release()
+        raise KeyboardInterrupt
+
+    original = futures.wait
+    monkeypatch.setattr(futures, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.run()
+    assert not session.busy
+    assert 1 <= len(session.traces[-1].steps) <= 4
+
+
+def test_nothing_changes_when_a_setting_is_refused():
+    session = make()
+    with pytest.raises(BadValue, match="batch size 65 is out of range"):
+        session.run(batch_size=65)
+    with pytest.raises(BadValue, match="batch size 65 is out of range"):
+        session.choose("batch_size", 65)
+    with pytest.raises(BadValue, match="no setting 'batchsize'"):
+        session.run(batchsize=4)
+    with pytest.raises(BadValue, match="no setting 'x'"):
+        session.run(batch_size=4, x=1)
+    assert session.screen.settings == {"batch_size": 8}
+    assert session.traces == ()
+
+
+def takes_steps(device, *, steps=3):
+    yield 1.0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (
+            lambda: make(depth=(1, 4)),
+            BadValue,
+            r"depth=\(1, 4\) controls nothing: the settings of train are batch_size",
+        ),
+        (lambda: make(width=(32, 64)), BadValue, "width 16 is out of range"),
+        (lambda: make(width="wide"), BadValue, "width='wide' makes no control"),
+        (lambda: make(budget="lots"), BadValue, "'lots' is not a number of bytes"),
+        (lambda: make(steps=0), BadValue, "steps=0"),
+        (lambda: make(device="tpu"), BadValue, "device 'tpu'"),
+        (lambda: make(gpu="K80"), BadValue, "gpu 'K80' is not a card"),
+        (lambda: make(3), BadTrain, "3 is not a function"),
+        (lambda: make(takes_steps), BadTrain, "a setting 'steps', which memlab itself takes"),
+    ],
+)
+def test_what_cannot_be_put_on_a_panel_is_told_at_once(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_a_setting_without_a_default_begins_at_the_first_choice():
+    def needs(device, *, width, depth, compiled):
+        yield 1.0
+
+    session = Session(
+        needs,
+        {"width": [32, 64], "depth": (2, 4), "compiled": bool},
+        steps=1,
+        device="cpu",
+        budget=None,
+        gpu="T4",
+        title=None,
+    )
+    assert session.screen.settings == {"width": 32, "depth": 2, "compiled": False}
+
+
+def test_runs_leave_no_bytes_behind():
+    session = make()
+    session.run()
+
+    def live():
+        gc.collect()
+        return sum(type(thing) in (torch.Tensor, nn.Parameter) for thing in gc.get_objects())
+
+    before = live()
+    for _ in range(5):
+        session.run(batch_size=64)
+    assert live() == before
+
+
+def test_what_is_chosen_is_predicted_before_anything_trains():
+    session = make()
+    session.choose("batch_size", 32)
+    wait_for(lambda: "Predicted for a T4" in session.screen.sentence)
+    assert "predicted for T4" in session.screen.memory
+    assert "T4 has 14.6 GiB" in session.screen.memory
+    assert "PyTorch would reserve" in session.screen.sentence
+    assert session.traces == ()  # nothing has trained
+    session.choose("batch_size", 8)
+    wait_for(lambda: "the settings before" in session.screen.sentence)
+
+
+def test_another_card_is_predicted_at_once():
+    session = make(gpu="h100")
+    assert session.gpu == "H100"
+    session.choose_card("L4")
+    wait_for(lambda: "Predicted for an L4" in session.screen.sentence)
+
+
+def test_past_the_cards_capacity_the_session_says_what_cuda_would():
+    def greedy(device, *, batch_size=1):
+        while True:
+            kept = [torch.empty(2**28, device=device) for _ in range(batch_size)]
+            yield kept[0][0]
+
+    session = make(greedy, steps=1)
+    session.choose("batch_size", 40)
+    wait_for(lambda: "CUDA out of memory. Tried to allocate 1024.00 MiB." in session.screen.sentence)
+    assert "out of memory" in session.screen.memory
+    assert "T4: 14.6 GiB" in session.screen.memory
+
+
+def test_a_loop_that_cannot_be_predicted_can_still_be_measured():
+    def branching(device, *, batch_size=8):
+        while True:
+            x = torch.ones(batch_size, device=device)
+            yield x[x > 0].sum()
+
+    session = make(branching)
+    session.choose("batch_size", 4)
+    wait_for(lambda: "No prediction: " in note(session))
+    assert "depends on the data" in note(session)
+    assert len(session.run().steps) == 5
+
+
+def test_a_run_names_what_was_predicted_for_it():
+    session = make()
+    session.choose("batch_size", 16)
+    wait_for(lambda: "Predicted for a T4" in session.screen.sentence)
+    wait_for(lambda: not session._worker.stop())
+    session.run()
+    assert f"Predicted for a T4: {format_bytes(session.prediction.peak_allocated)}." in session.screen.sentence
+    session.run(batch_size=2)
+    assert "Predicted" not in session.screen.sentence
+
+
+def predicted(session, **settings):
+    """The prediction for the settings, when the worker is done with it."""
+    session.screen.settings |= settings
+    session.predict()
+    session._worker._latest.result(SOON)
+    return session.prediction
+
+
+def test_a_steady_loop_is_predicted_in_three_steps():
+    session = make()
+    assert len(predicted(session).steps) == 3
+    assert "steady" not in session.screen.sentence
+
+
+def test_a_loop_that_grows_is_predicted_until_that_is_plain_and_it_is_said_by_how_much():
+    def keeping(device, *, batch_size=8):
+        kept = []
+        while True:
+            kept.append(torch.ones(batch_size * 2**18, device=device))
+            yield kept[-1].sum()
+
+    session = make(keeping)
+    trace = predicted(session, batch_size=12)
+    assert len(trace.steps) == MOST_STEPS
+    assert trace.peak_allocated > 8 * 12 * 2**20
+    assert "It never is steady: it grows by 12.0 MiB every step." in session.screen.sentence
+
+
+def test_stop_ends_a_prediction():
+    slow = Slow()
+    session = make(slow)
+    session.predict()
+    assert slow.in_step.wait(SOON)
+    session.stop()
+    assert status(session) == "Stopped the prediction. Ready."
+    slow.step.release(MOST_STEPS)
+    session._worker._latest.result(SOON)
+    assert session.prediction is None
+    assert note(session) == ""
+    assert len(session.run().steps) == 5
+
+
+class Interrupted(Run):
+    """A run that is stopped within its step ``at``, as one is that looks at its event at every operator."""
+
+    at = 1
+
+    def __init__(self, *args, stopping=None, **options):
+        super().__init__(*args, stopping=stopping, **options)
+        self._asked = stopping
+
+    def __iter__(self):
+        for index, step in enumerate(super().__iter__()):
+            if index == self.at:
+                self.steps.pop()
+                self._asked.set()
+                raise Stopped("The run was stopped.")
+            yield step
+
+
+@pytest.mark.parametrize(
+    ("at", "words"), [(0, "Stopped before the first step. Ready."), (2, "Stopped after 2 of 5 steps. Ready.")]
+)
+def test_a_run_that_is_stopped_within_a_step_keeps_those_before(monkeypatch, at, words):
+    monkeypatch.setattr(session_module, "Run", Interrupted)
+    monkeypatch.setattr(Interrupted, "at", at)
+    session = make()
+    job = session.start()
+    if at:
+        assert len(job.result(SOON).steps) == at
+    else:
+        assert job.result(SOON) is None
+    assert session.screen.status == (words, False)
+
+
+def test_a_prediction_that_is_stopped_within_a_step_shows_nothing(monkeypatch):
+    monkeypatch.setattr(session_module, "Run", Interrupted)
+    session = make()
+    assert predicted(session) is None
+    assert note(session) == ""
+
+
+def test_a_run_that_waits_for_another_says_so_and_can_be_stopped(monkeypatch):
+    class Waiting(Run):
+        def __init__(self, *args, stopping, on_wait, **options):
+            super().__init__(*args, stopping=stopping, on_wait=on_wait, **options)
+            self._asked, self._tell = stopping, on_wait
+
+        def __enter__(self):
+            self._tell()
+            assert self._asked.wait(SOON)
+            raise Stopped("The run was stopped.")
+
+    session = make()
+    monkeypatch.setattr(session_module, "Run", Waiting)
+    job = session.start()
+    wait_for(lambda: status(session) == "Waiting for another run to end.")
+    session.stop()
+    assert job.result(SOON) is None
+    assert status(session) == "Stopped before the first step. Ready."
+
+
+def test_a_replay_is_refused_while_a_run_is_going_on():
+    slow = Slow()
+    session = make(slow)
+    trace = make().run()
+    job = session.start()
+    assert slow.in_step.wait(SOON)
+    with pytest.raises(MemlabError, match="A run is going on: press Stop"):
+        session.replay(trace)
+    session.stop()
+    slow.step.release(5)
+    job.result(SOON)
+
+
+def test_a_replay_ends_when_something_else_is_chosen():
+    session = make()
+    trace = make().run()
+    session.replay(trace)
+    wait_for(lambda: "Recorded with torch" in session.screen.sentence)
+    assert session.screen.recorded is trace
+    assert "step 5 of 5" in session.screen.progress
+    session.choose("batch_size", 9)
+    assert session.screen.recorded is None
+    assert session.screen.progress == ""
+
+
+def test_every_change_is_told_by_name_in_the_thread_that_makes_it():
+    session = make()
+    told = set()
+    session.screen.on_change = lambda name: told.add((name, threading.current_thread().name))
+    session.run(batch_size=9)
+    here = threading.current_thread().name
+    assert told == {
+        ("settings", here),
+        ("note", here),
+        *((name, "memlab lab") for name in ("status", "memory", "progress", "sentence")),
+    }
+
+
+def test_every_run_is_logged_and_a_logbook_that_cannot_be_written_stops_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "logbook.jsonl"))
+    session = make(title="My panel")
+    session.run(batch_size=3)
+    (entry,) = logbook.read()
+    assert (entry.title, entry.settings["batch_size"]) == ("My panel", 3)
+    (tmp_path / "in_the_way").write_text("")
+    monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "in_the_way" / "logbook.jsonl"))
+    assert len(session.run().steps) == 5
+    assert "set MEMLAB_LOGBOOK to a file that can" in note(session)

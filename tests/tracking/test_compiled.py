@@ -1,0 +1,135 @@
+"""torch.compile in a measured loop: off in X-rayed steps, on in the others, and on afterwards."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from memlab.run import measure
+from memlab.tracking import Tracker
+
+pytestmark = [
+    # PyTorch's own: importing its compiler meets deprecated names on some versions.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
+]
+
+
+class Counting:
+    """A backend that compiles nothing, but counts what it is given and how often that runs."""
+
+    def __init__(self):
+        self.compiled = self.runs = 0
+
+    def __call__(self, graph, inputs):
+        self.compiled += 1
+
+        def run(*args):
+            self.runs += 1
+            return graph.forward(*args)
+
+        return run
+
+
+def compiled_function(backend):
+    """A compiled function of its own code object: what PyTorch remembers, it remembers with that."""
+    names = {}
+    exec("def double(x):\n    return (x * 2).sin()", names)
+    return torch.compile(names["double"], backend=backend)
+
+
+def compiled_module(backend):
+    class Double(nn.Module):
+        def forward(self, x):
+            return (x * 2).sin()
+
+    exec("def forward(self, x):\n    return (x * 2).sin()", names := {})
+    Double.forward = names["forward"]
+    module = Double()
+    module.compile(backend=backend)
+    return module
+
+
+def wrapped_module(backend):
+    exec("def forward(self, x):\n    return (x * 2).sin()", names := {})
+    return torch.compile(type("Double", (nn.Module,), {"forward": names["forward"]})(), backend=backend)
+
+
+KINDS = pytest.mark.parametrize("make", [compiled_function, compiled_module, wrapped_module])
+
+
+@KINDS
+def test_plain_steps_run_compiled_and_x_rayed_ones_eagerly(make):
+    backend = Counting()
+    runs = []
+
+    def train(device):
+        double = make(backend)
+        x = torch.ones(8, requires_grad=True)
+        while True:
+            loss = double(x).sum()
+            loss.backward()
+            runs.append(backend.runs)
+            yield loss
+
+    trace = measure(train, steps=6, device="cpu")
+    assert runs == [0, 0, 0, 1, 2, 3]
+    assert backend.compiled == 1
+    assert [event.op for event in trace.events if event.bytes == 32][:2] == ["aten.mul", "aten.sin"]
+    (note,) = trace.notes
+    assert "torch.compile" in note
+
+
+@KINDS
+def test_what_was_only_x_rayed_is_compiled_afterwards(make):
+    backend = Counting()
+    double, x = make(backend), torch.ones(8)
+    with Tracker(torch.device("cpu")):
+        double(x)
+    assert backend.runs == 0
+    double(x)
+    assert backend.runs == 1
+
+
+def test_what_compiles_at_its_first_call_is_compiled_afterwards():
+    """In a process that has not imported the compiler before the step, and runs nothing between making and calling."""
+    program = """
+import torch
+from memlab.tracking import Tracker
+
+runs = []
+
+def backend(graph, inputs):
+    def run(*args):
+        runs.append(1)
+        return graph.forward(*args)
+    return run
+
+x = torch.ones(8)
+with Tracker(torch.device("cpu")) as tracker:
+    double = torch.compile(lambda x: (x * 2).sin(), backend=backend)
+    double(x)
+runs.clear()
+double(x)
+assert runs == [1], runs
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_compiler_is_not_imported_for_nothing():
+    program = """
+import sys, torch
+from memlab import measure
+
+def train(device):
+    model = torch.nn.Linear(4, 4)
+    while True:
+        loss = model(torch.ones(2, 4)).sum()
+        loss.backward()
+        yield loss
+
+assert measure(train, device="cpu").notes == ()
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
