@@ -11,6 +11,7 @@ from torch import nn
 from memlab import measure, predict
 from memlab.errors import Unpredictable
 from memlab.trace import Trace
+from memlab.vgpu import values
 from tests.vgpu.once import in_a_prediction, seen
 
 DEVICES = ["cuda", "cpu"]
@@ -400,14 +401,16 @@ class TooLong(Exception):
 
 
 @pytest.fixture
-def alarm():
-    """A loop that hangs ends the test."""
+def alarm(monkeypatch):
+    """A loop that hangs ends the test; one that is cut off is so soon."""
+    assert values.MOST_GUESSES == 10_000
+    monkeypatch.setattr(values, "MOST_GUESSES", 50)
 
     def ring(*_):
         raise TooLong
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(60)
+    signal.alarm(30)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
@@ -422,7 +425,7 @@ def test_a_loop_that_waits_for_an_unknown_number_is_cut_off():
         yield
 
     line = train.__code__.co_firstlineno + 2
-    words = f"The loop at test_values.py:{line} asked the card 10,000 times in one step for a number that a prediction"
+    words = f"The loop at test_values.py:{line} asked the card 50 times in one step for a number that a prediction"
     with pytest.raises(Unpredictable, match=re.escape(words)):
         predict(train)
 
@@ -436,7 +439,7 @@ def test_a_loop_that_looks_for_a_rare_token_is_cut_off():
             done |= logits.argmax(-1) == 7
         yield
 
-    with pytest.raises(Unpredictable, match=r"asked the card 10,000 times in one step"):
+    with pytest.raises(Unpredictable, match=r"asked the card 50 times in one step"):
         predict(train)
 
 
@@ -448,24 +451,26 @@ def test_a_loop_that_asks_whether_a_list_of_numbers_is_over_is_cut_off():
             pass
         yield
 
-    with pytest.raises(Unpredictable, match=r"asked the card 10,000 times in one step"):
+    with pytest.raises(Unpredictable, match=r"asked the card 50 times in one step"):
         predict(train)
 
 
+@pytest.mark.usefixtures("alarm")
 def test_each_step_asks_anew():
     def train(device):
         x = torch.randn(3, device=device).sum()
         for _ in range(3):
-            for _ in range(4000):
+            for _ in range(40):
                 x.item()
             yield
 
     assert len(predict(train).steps) == 3
 
 
+@pytest.mark.usefixtures("alarm")
 def test_a_known_number_may_be_asked_any_number_of_times():
     def work(device):
         x = torch.tensor(3, device=device)
-        return sum(x.item() for _ in range(10_001))
+        return sum(x.item() for _ in range(51))
 
-    assert seen(work) == 30_003
+    assert seen(work) == 153
