@@ -37,5 +37,5 @@ class NotARecording(MemlabError, ValueError):
     """A file that ``memlab record`` did not write, or one of another device."""
 
 
-class Stopped(MemlabError):
+class Stopped(BaseException):
     """A run that was asked to stop, within a step or while it waited for its turn."""

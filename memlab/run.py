@@ -21,6 +21,7 @@ from memlab.oom import is_out_of_memory
 from memlab.trace import OutOfMemory, Phase, Step, Trace
 from memlab.tracking import Xray
 from memlab.tracking.randomness import RandomNumbers
+from memlab.turns import turn
 from memlab.units import parse_bytes
 
 Train = Callable[..., Generator]
@@ -106,6 +107,13 @@ class Run:
 
     Leaving the ``with`` block stops the run and frees what it held. The arguments are those of
     :func:`measure`, but for the device, an object. The generator is advanced in the thread that iterates.
+
+    Args:
+        stopping: when it is set, a step that is predicted or X-rayed ends at its next operator.
+        on_wait: called if the run has to wait for another one that is being measured.
+
+    Raises:
+        Stopped: ``stopping`` was set in the middle of a step, or while the run was waiting.
     """
 
     def __init__(
@@ -132,10 +140,14 @@ class Run:
         self._xray: Xray | None = None
         self._every = _check_xray(xray) or device.tracks_every_step(self._budget)
         self._tracker = device.tracker(self._budget)
+        self._tracker.stopping = self._stopping = stopping or threading.Event()
+        self._on_wait = on_wait
         self._numbers = RandomNumbers()
 
     def __enter__(self) -> "Run":
         with ExitStack() as undo:
+            if self._device.takes_turns:
+                undo.enter_context(turn(self._stopping, self._on_wait))
             # Or Python's collector walks through all of PyTorch's own objects, for longer than a small step takes.
             gc.freeze()
             undo.callback(gc.unfreeze)

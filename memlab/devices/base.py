@@ -12,6 +12,7 @@ class Device(Protocol):
     """What a run asks of a device. The CPU, a CUDA card and the virtual GPU answer."""
 
     source: str  # "measured" or "predicted"
+    takes_turns: bool  # whether another run beside it would disturb it
     device: torch.device  # what train is given
 
     @property

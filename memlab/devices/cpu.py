@@ -13,6 +13,7 @@ class Cpu:
     """The host. It has no allocator that counts, so only an X-ray knows a step's peak."""
 
     source = "measured"
+    takes_turns = True
     notes = ()
     guesses = ()
     device = torch.device("cpu")

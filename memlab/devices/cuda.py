@@ -15,6 +15,7 @@ class Cuda:
     """One CUDA card. Its caching allocator's own peak is the truth."""
 
     source = "measured"
+    takes_turns = True
     notes = ()
     guesses = ()
 

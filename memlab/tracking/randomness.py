@@ -108,10 +108,10 @@ def _draw(operator: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _on_the_host(args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Whether the numbers will be in the host's memory; fake tensors have none."""
+    """Whether the numbers will be in the host's memory."""
     tensor = next((value for value in args if isinstance(value, torch.Tensor)), None)
     if tensor is not None:
-        return tensor.device.type == "cpu" and not hasattr(tensor, "fake_mode")
+        return tensor.device.type == "cpu"
     return (kwargs.get("device") or torch.get_default_device()).type == "cpu"
 
 

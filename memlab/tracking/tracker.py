@@ -1,6 +1,7 @@
 """A dispatch mode that sees every operator of a training step, and from them every storage of one device."""
 
 import sys
+import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,6 +10,7 @@ import torch
 from torch.utils.module_tracker import ModuleTracker
 
 from memlab.categories import Category, Phase
+from memlab.errors import Stopped
 from memlab.oom import OutOfMemory, asked_bytes, is_out_of_memory
 from memlab.trace import Event
 from memlab.tracking import randomness
@@ -75,6 +77,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizers = OptimizersAtWork(self._tracked_thread, self._enter_optimizer, self._residents.state)
         self._flops = FlopCounter()
         self.notes: list[str] = []  # sentences about the run, each once
+        self.stopping = threading.Event()  # when it is set, the step ends at its next operator
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -144,6 +147,8 @@ class Tracker(Storages, TorchDispatchMode):
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func, args, kwargs):
+        if self.stopping.is_set():
+            raise Stopped
         if not self._compiler_is_off and COMPILER in sys.modules:
             self._turn_compiler_off()
         self._update_phase(func, args)

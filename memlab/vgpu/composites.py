@@ -3,12 +3,14 @@
 PyTorch takes such an operator apart before any device sees it. CUDA has its own way for these, and memory differs.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch.library import Library
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.current import current
-from memlab.vgpu.internals import attention_order, run_composite
+from memlab.vgpu.internals import COMPOSITE_KEY, FakeTensor, attention_order, run_composite
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
@@ -22,12 +24,10 @@ DEFAULT_ORDER = [FLASH, EFFICIENT, MATH, CUDNN]
 def kernels() -> list[object]:
     """Register the operators; what is returned must be kept."""
     libraries = []
-    for key in ("AutogradPrivateUse1", "PrivateUse1"):  # with autograd, and in inference mode
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
         library = Library("aten", "IMPL", key)
-        library.impl("scaled_dot_product_attention", _attention, key)
-        library.impl("linear", _linear, key)
-        library.impl("softmax.int", _softmax, key)
-        library.impl("log_softmax.int", _log_softmax, key)
+        for operator, kernel in OUR_OWN.items():
+            library.impl(operator.name().removeprefix("aten::"), kernel, key)
         libraries.append(library)
     for name in WHOLE:
         libraries[-1].impl(name, _never_reached, "PrivateUse1")
@@ -134,6 +134,8 @@ def _can_flash(card, query, key, value, mask, dropout_p, is_causal) -> bool:
 
 def _can_efficient(card, query, key, value, mask, dropout_p, is_causal) -> bool:
     half = query.dtype in HALF
+    if not query.shape[1] == key.shape[1] == value.shape[1]:
+        return False  # it knows no groups of queries
     if query.dtype not in (torch.float16, torch.float32, *([torch.bfloat16] if card.sm >= 80 else [])):
         return False
     alignment = 4 if card.sm >= 80 else 1
@@ -166,3 +168,29 @@ def _can_math(*_) -> bool:
 
 
 _CAN = {MATH: _can_math, FLASH: _can_flash, EFFICIENT: _can_efficient, CUDNN: _can_cudnn}
+
+
+def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=1, zero_infinity=False):
+    # at::ctc_loss reads lengths that are on the host, but not under a dispatch mode.
+    if isinstance(input_lengths, FakeTensor) or isinstance(target_lengths, FakeTensor):
+        return run_composite(
+            aten.ctc_loss.Tensor, log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity
+        )
+    lengths = input_lengths.tolist(), target_lengths.tolist()
+    return aten.ctc_loss.IntList(log_probs, targets, *lengths, blank, reduction, zero_infinity)
+
+
+OUR_OWN = {
+    aten.ctc_loss.Tensor: _ctc_loss,
+    aten.scaled_dot_product_attention.default: _attention,
+    aten.linear.default: _linear,
+    aten.softmax.int: _softmax,
+    aten.log_softmax.int: _log_softmax,
+}
+
+
+def way_of(operator) -> Callable | None:
+    """How an operator that CUDA has no kernel for is taken apart there; None for all others."""
+    if operator in OUR_OWN:
+        return OUR_OWN[operator]
+    return operator.decompose if operator.has_kernel_for_dispatch_key(COMPOSITE_KEY) else None

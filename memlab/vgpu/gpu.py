@@ -13,6 +13,7 @@ from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD
 from memlab.vgpu.patches import PATCHES
+from memlab.vgpu.refusals import scripted
 from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.tracker import VirtualTracker
 
@@ -29,6 +30,7 @@ class VirtualGpu:
     """
 
     source = "predicted"
+    takes_turns = False
     device = CARD
 
     def __init__(self, name: str):
@@ -66,14 +68,19 @@ class VirtualGpu:
         """The context of a whole run: afterwards PyTorch and all that ``belongings`` lead to are as they were."""
         with PATCHES, self._prediction.undo:
             self._prediction.undo.callback(Belongings(*belongings).restore)
-            self._prediction.undo.callback(torch.set_default_device, torch.get_default_device())
+            self._prediction.undo.callback(_restore_default_device, torch.get_default_device())
             yield
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """The context in which ``train`` runs: tensors on the card can be made and used."""
-        with self._mode:
-            yield
+        try:
+            with self._mode:
+                yield
+        except RuntimeError as error:
+            if "TorchScript interpreter" in str(error):
+                raise scripted(error) from error
+            raise
 
     def start_step(self) -> None:
         """The lines that ask for unknown numbers are counted for each step."""
@@ -92,3 +99,8 @@ class VirtualGpu:
 
     def release(self) -> None:
         """Nothing is left behind."""
+
+
+def _restore_default_device(before: torch.device) -> None:
+    if torch.get_default_device() != before:
+        torch.set_default_device(None if before.type == "cpu" else before)

@@ -15,7 +15,7 @@ from memlab.vgpu.current import Prediction, current
 from memlab.vgpu.internals import FakeTensor, storage_id, unset_fake_temporarily
 
 SMALL = 1000  # numbers: up to here every floating-point tensor on the host is real
-LARGE = 2**16  # numbers: up to here one is real whose numbers were chosen, as those of a schedule are
+LARGE = 2**18  # numbers: up to here one is real whose numbers were chosen, as those of a schedule are, or drawn
 
 aten = torch.ops.aten
 _EMPTY = {aten.empty, aten.empty_strided, aten.empty_permuted, aten.new_empty}
@@ -60,7 +60,7 @@ def _is_factory(func) -> bool:
 
 @cache
 def _says_nothing(func) -> bool:
-    return func.overloadpacket in _EMPTY or torch.Tag.nondeterministic_seeded in func.tags
+    return func.overloadpacket in _EMPTY
 
 
 def _keep_before_writing(prediction: Prediction, written: tuple, args: tuple, kwargs: dict) -> None:

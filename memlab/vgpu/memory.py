@@ -60,10 +60,9 @@ class VirtualMemory:
             "active": (len(used),) * 2,
             "segment": (len(blocks.segments),) * 2,
             "inactive_split": (0, 0),
-            "oversize_allocations": (0, 0),
-            "oversize_segments": (0, 0),
         }
-        plain = {"num_alloc_retries": 0, "num_ooms": 0, "num_sync_all_streams": 0, "max_split_size": -1}
+        plain: dict[str, Any] = {"num_alloc_retries": 0, "num_ooms": 0, "num_sync_all_streams": 0, "max_split_size": -1}
+        plain |= {name: _counters(0, 0)["all"] for name in ("oversize_allocations", "oversize_segments")}
         return plain | {name: _counters(*numbers) for name, numbers in counted.items()}
 
     def out_of_memory(self, asked: int) -> str:

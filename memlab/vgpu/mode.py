@@ -29,7 +29,7 @@ from memlab.vgpu.internals import (
     unset_mode,
 )
 from memlab.vgpu.names import CARD, ENGINE, SLOT
-from memlab.vgpu.refusals import depends_on_data, no_kernel, other_device, two_devices
+from memlab.vgpu.refusals import depends_on_data, nested, no_kernel, other_device, two_devices
 from memlab.vgpu.results import make_fake, remembered
 
 prim_device = torch.ops.prim.device.default
@@ -93,7 +93,7 @@ class VirtualMode(FakeTensorMode):
                 out = _copied(func, args, out)
         elif func in _CORRECTIONS:
             with unset_fake_temporarily():
-                out = _CORRECTIONS[func](self, out)
+                out = _CORRECTIONS[func](self, args, out)
         values.follow(func, args, kwargs, out)
         return out
 
@@ -106,13 +106,21 @@ class VirtualMode(FakeTensorMode):
                 return values.truth(func, args, kwargs)
             raise depends_on_data(func) from error
         except DynamicOutputShapeException as error:
+            if func in SIZED:
+                return SIZED[func](self, *args, **kwargs)
             results = values.sized_by_values(func, args, kwargs)
             if results is None:
                 raise depends_on_data(func) from error
             return self._moved_to_the_card(results, func)
         except (UnsupportedOperatorException, UnsupportedFakeTensorException, NotImplementedError) as error:
             raise no_kernel(func) from error
+        except AssertionError as error:
+            if "shape_env" in str(error):
+                raise nested(func) from error
+            raise
         except RuntimeError as error:
+            if "no fake impl registered" in str(error):
+                raise no_kernel(func) from error
             if any(words in str(error) for words in _TWO_DEVICES):
                 raise two_devices(func, args, kwargs) from error
             raise
@@ -128,20 +136,71 @@ _COPIES = {aten._to_copy.default, aten.copy_.default}
 _TRUTHS = {aten.equal, aten.allclose}
 
 
-def _random_state_on_the_host(mode: VirtualMode, out: tuple) -> tuple:
+def _random_state_on_the_host(mode: VirtualMode, args: tuple, out: tuple) -> tuple:
     """``_efficient_attention_forward`` (attention.cu): the two numbers are on the card only in a CUDA graph."""
     return (*out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
 
 
-def _empty_buffer(mode: VirtualMode, out: tuple) -> tuple:
+def _empty_buffer(mode: VirtualMode, args: tuple, out: tuple) -> tuple:
     """``log_sigmoid_forward_cuda`` (Activation.cpp): only the CPU's kernel uses the buffer."""
     return out[0], make_fake(mode, torch.empty(0, dtype=out[0].dtype, device="meta"), CARD)
 
 
+def _in_full_storage(mode: VirtualMode, args: tuple, out: torch.Tensor) -> torch.Tensor:
+    """These losses reduce in place: the one number keeps the storage of as many as went in (Loss.cpp, PointwiseOps)."""
+    if out.dim():
+        return out  # reduction="none"
+    shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
+    whole = torch.empty(shape, dtype=out.dtype, device="meta")
+    return make_fake(mode, whole.as_strided((), ()), out.fake_device)
+
+
 # Results that fake kernels get wrong for CUDA.
-_CORRECTIONS: dict[Any, Callable[[VirtualMode, tuple], tuple]] = {
+_CORRECTIONS: dict[Any, Callable[[VirtualMode, tuple, Any], Any]] = {
     aten._scaled_dot_product_efficient_attention.default: _random_state_on_the_host,
     aten.log_sigmoid_forward.default: _empty_buffer,
+} | dict.fromkeys(
+    (
+        aten.mse_loss.default,
+        aten.smooth_l1_loss.default,
+        aten.binary_cross_entropy.default,
+        aten.soft_margin_loss.default,
+    ),
+    _in_full_storage,
+)
+
+
+def _bincount(mode: VirtualMode, tensor, weights=None, minlength=0) -> torch.Tensor:
+    """As many bins as were asked for: no number is above them, as far as anybody knows."""
+    if not minlength:
+        raise depends_on_data(aten.bincount.default)
+    values.note_guess()
+    dtype = torch.int64 if weights is None else weights.dtype if weights.is_floating_point() else torch.float64
+    return make_fake(mode, torch.empty(minlength, dtype=dtype, device="meta"), CARD)
+
+
+def _packed(mode: VirtualMode, tensor, lengths, batch_first) -> tuple[torch.Tensor, torch.Tensor]:
+    """``_pack_padded_sequence``: the lengths are on the host, where they are known."""
+    with unset_fake_temporarily():
+        steps = torch.arange(int(lengths.max()))
+        sizes = (lengths[None, :] > steps[:, None]).sum(1)
+        shape = (int(lengths.sum()), *tensor.shape[2:])
+        return make_fake(mode, torch.empty(shape, dtype=tensor.dtype, device="meta"), tensor.fake_device), sizes
+
+
+def _ctc_loss(mode: VirtualMode, log_probs, targets, input_lengths, target_lengths, *rest) -> tuple[torch.Tensor, ...]:
+    """``ctc_loss_gpu_template`` (LossCTC.cu): for the backward pass, a state before, at and after each target."""
+    time, batch = log_probs.shape[0], len(input_lengths)
+    shapes = ((batch,), (batch, time, 2 * max(target_lengths) + 1))
+    empty = [torch.empty(shape, dtype=log_probs.dtype, device="meta") for shape in shapes]
+    return tuple(make_fake(mode, tensor, log_probs.fake_device) for tensor in empty)
+
+
+# Sizes that depend on numbers of which more is known here than PyTorch's fake kernels ask for.
+SIZED: dict[Any, Callable] = {
+    aten.bincount.default: _bincount,
+    aten._ctc_loss.default: _ctc_loss,
+    aten._pack_padded_sequence.default: _packed,
 }
 
 

@@ -5,18 +5,21 @@ the changes, and the last one to end takes them away: outside of predictions PyT
 """
 
 import functools
+import math
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from memlab.patching import Change, Patches, where
 from memlab.vgpu import autocast, facade, saving, tensors
 from memlab.vgpu.current import current, is_predicting
 from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, swap_tensor_impl
-from memlab.vgpu.names import SLOT_NAME
-from memlab.vgpu.refusals import compiled_code
+from memlab.vgpu.names import CARD, SLOT_NAME
+from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
 
 
 def _changes() -> Iterator[Change]:
@@ -35,13 +38,17 @@ def _changes() -> Iterator[Change]:
         yield owner, name, _in_predictions(change)(getattr(owner, name))
     for name, change in tensors.METHODS.items():
         yield FakeTensor, name, change(getattr(FakeTensor, name, None))
-    for name in ("to", "cuda", "pin_memory", "numpy"):
+    for name in ("to", "cuda", "type", "pin_memory", "numpy"):
         method = getattr(torch.Tensor, name)
         yield torch.Tensor, name, _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
+    for name in ("save", "savez", "savez_compressed", "savetxt"):
+        yield np, name, _in_predictions(_unwritten(f"numpy.{name}"))(getattr(np, name))
     if safetensors := sys.modules.get("safetensors.torch"):
-        unwritten = functools.partial(saving.note_unwritten, "safetensors")
-        real = safetensors.serialize_file
-        yield safetensors, "serialize_file", _in_predictions(lambda *args, **kwargs: unwritten())(real)
+        yield safetensors, "serialize_file", _in_predictions(_unwritten("safetensors"))(safetensors.serialize_file)
+
+
+def _unwritten(what: str) -> Callable:
+    return lambda *args, **kwargs: saving.note_unwritten(what)
 
 
 def _in_predictions(answer: Callable) -> Callable[[Callable], Callable]:
@@ -71,8 +78,13 @@ def _swapping(swap_tensors: Callable) -> Callable:
     """PyTorch's own swap refuses tensors that something refers to weakly, as fake tensors are."""
 
     def swap(t1: torch.Tensor, t2: torch.Tensor) -> None:
+        if t1 is t2:
+            return
         swap_contents(t1, t2)
-        if not isinstance(t2, FakeTensor):
+        if isinstance(t2, FakeTensor):
+            # A graph may still know what t1 was. On CUDA that would not keep its bytes: t1 stays what it is there.
+            t2.data = torch.empty(0, dtype=t2.dtype, device=t2.device)
+        else:
             current().undo.callback(swap_contents, t1, t2)
 
     return swap
@@ -91,15 +103,32 @@ def _keeping_buffers(apply: Callable) -> Callable:
 
 
 def swap_contents(t1: torch.Tensor, t2: torch.Tensor) -> None:
-    """Swap what two tensors are; each name keeps meaning the same object."""
+    """Swap what two tensors are; each name keeps meaning the same object, with the hooks that it has."""
+    hooks = [(t, t._backward_hooks, t._post_accumulate_grad_hooks) for t in (t1, t2)]
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__
     t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
     swap_tensor_impl(t1, t2)
+    for tensor, backward, accumulated in hooks:  # C++ knows of them only where they were set
+        tensor._backward_hooks = backward
+        tensor._post_accumulate_grad_hooks = accumulated
+
+
+def _materializing(materialize: Callable) -> Callable:
+    """A lazy parameter gets its bytes, on the card where it was moved there before."""
+
+    def materialized(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        device = device or (CARD if tensors.is_lazy_of_the_card(self) else torch.device("cpu"))
+        data = torch.empty(shape, device=device, dtype=dtype or self.data.dtype)
+        made = torch.nn.Parameter(data, self.requires_grad) if isinstance(self, torch.nn.Parameter) else data
+        swap_contents(self, made)
+        current().undo.callback(swap_contents, self, made)
+
+    return materialized
 
 
 def _on_the_card(to: Callable) -> Callable:
     """``module.to(0)``: PyTorch without CUDA does not know what device 0 is."""
-    return lambda module, *args, **kwargs: to(module, *tensors.devices(args), **kwargs)
+    return lambda module, *args, **kwargs: to(module, *map(tensors.on_card, args), **kwargs)
 
 
 def _clearing(clear_autocast_cache: Callable) -> Callable:
@@ -121,11 +150,49 @@ def _in_the_slot(init: Callable) -> Callable:
     return initialised
 
 
-def _refusing(compile_: Callable) -> Callable:
-    def refused(*args: Any, **kwargs: Any) -> None:
-        raise compiled_code()
+def _refusing(what: str) -> Callable:
+    """What makes a graph of code, and runs that in the place of the code."""
 
-    return refused
+    def refusing(real: Callable) -> Callable:
+        def refused(*args: Any, **kwargs: Any) -> None:
+            raise compiled_code(what)
+
+        return refused
+
+    return refusing
+
+
+def _is_readers_own(thread: threading.Thread) -> bool:
+    target = getattr(thread, "_target", None)
+    code = getattr(target, "__code__", None) or getattr(type(thread).run, "__code__", None)
+    return code is not None and (is_readers_own(code.co_filename) or "concurrent" in code.co_filename)
+
+
+def _refusing_threads(start: Callable) -> Callable:
+    """A thread of the reader's own would find no card: it is refused here, before anybody waits for it."""
+
+    def started(self: threading.Thread) -> None:
+        if _is_readers_own(self):
+            raise own_thread()
+        start(self)
+
+    return started
+
+
+def _to_the_end(step: Callable) -> Callable:
+    """L-BFGS ends a step early where numbers say so. Nobody knows them: it takes all the iterations it may."""
+
+    @functools.wraps(step)
+    def stepped(self: torch.optim.LBFGS, closure: Callable) -> Any:
+        group = self.param_groups[0]
+        before = {name: group[name] for name in ("tolerance_grad", "tolerance_change")}
+        group.update(dict.fromkeys(before, -math.inf))
+        try:
+            return step(self, closure)
+        finally:
+            group.update(before)
+
+    return stepped
 
 
 def _without_pinning(init: Callable) -> Callable:
@@ -143,9 +210,14 @@ _WRAPPED: list[tuple[Any, str, Callable]] = [
     (torch.utils, "swap_tensors", _swapping),
     (torch.nn.Module, "_apply", _keeping_buffers),
     (torch.nn.Module, "to", _on_the_card),
+    (torch.nn.parameter.UninitializedTensorMixin, "materialize", _materializing),
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
-    (torch, "compile", _refusing),
+    (torch, "compile", _refusing("torch.compile")),
+    (torch.jit, "script", _refusing("torch.jit.script")),
+    (torch.jit, "trace", _refusing("torch.jit.trace")),
+    (torch.optim.LBFGS, "step", _to_the_end),
+    (threading.Thread, "start", _refusing_threads),
     (torch, "save", saving.save),
     (torch, "load", saving.load),
     (torch.serialization, "save", saving.save),

@@ -1,7 +1,9 @@
 """What cannot be predicted, in words: the line, the reason, and what to do."""
 
+import linecache
 import threading
 import traceback
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -15,13 +17,27 @@ _LIBRARIES = (Path(__file__).parents[1], Path(threading.__file__).parent)  # mem
 
 def where(error: BaseException | None = None) -> str:
     """The line of the user's code that is running, or that an error came from: the innermost outside all libraries."""
+    file, line = _place(error)
+    return f"{Path(file).name}:{line}" if file else "an unknown line"
+
+
+def in_head_of_while() -> bool:
+    """Whether that line is the condition of a ``while``."""
+    return linecache.getline(*_place(None)).lstrip().startswith("while ")
+
+
+def _place(error: BaseException | None) -> tuple[str, int]:
     walk = reversed([*traceback.walk_tb(error.__traceback__)]) if error else traceback.walk_stack(None)
-    for frame, line in walk:
-        path = Path(frame.f_code.co_filename)
-        installed = {"site-packages", "dist-packages"} & set(path.parts)
-        if not installed and not any(path.is_relative_to(folder) for folder in _LIBRARIES):
-            return f"{path.name}:{line}"
-    return "an unknown line"
+    own = ((frame.f_code.co_filename, line) for frame, line in walk if is_readers_own(frame.f_code.co_filename))
+    return next(own, ("", 0))
+
+
+@cache
+def is_readers_own(file: str) -> bool:
+    """Whether code is the reader's own: not Python's, nor installed, nor memlab's. A notebook's cells are."""
+    path = Path(file)
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    return not installed and not any(path.is_relative_to(folder) for folder in _LIBRARIES)
 
 
 def depends_on_data(func) -> Unpredictable:
@@ -59,10 +75,18 @@ def other_device(device: torch.device) -> WrongDevice:
     )
 
 
-def compiled_code() -> Unpredictable:
-    """The error for ``torch.compile``: compiled code runs eagerly here, and what it saves is unseen."""
+def own_thread() -> Unpredictable:
+    """The error for a thread that the loop starts."""
     return Unpredictable(
-        f"torch.compile at {where()} cannot be predicted: predict the loop without it, which gives an upper bound, "
+        f"The thread that is started at {where()} cannot be predicted: do its work in the loop itself, in the workers "
+        "of a DataLoader, or measure instead."
+    )
+
+
+def compiled_code(what: str = "torch.compile") -> Unpredictable:
+    """The error for ``torch.compile`` and its like: compiled code runs eagerly here, and what it saves is unseen."""
+    return Unpredictable(
+        f"{what} at {where()} cannot be predicted: predict the loop without it, which gives an upper bound, "
         "or measure instead."
     )
 
@@ -72,6 +96,21 @@ def without_end(line: str, times: int) -> Unpredictable:
     return Unpredictable(
         f"The loop at {line} asked the card {times:,} times in one step for a number that a prediction does not have, "
         "and may never end: bound it by a count (for _ in range(n)), or measure instead."
+    )
+
+
+def nested(func) -> Unpredictable:
+    """The error for nested (jagged) tensors."""
+    return Unpredictable(
+        f"{func} at {where()} works on a nested tensor, which cannot be predicted: pad it to a fixed size, or measure "
+        "instead."
+    )
+
+
+def scripted(error: BaseException) -> Unpredictable:
+    """The error for TorchScript that fails on tensors without numbers."""
+    return Unpredictable(
+        f"TorchScript at {where(error)} cannot be predicted: predict the loop without torch.jit, or measure instead."
     )
 
 

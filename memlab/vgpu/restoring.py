@@ -10,18 +10,17 @@ import sys
 import types
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from memlab.vgpu.internals import FakeTensor
+from memlab.vgpu.refusals import is_readers_own
 
 MOST_OBJECTS = 100_000  # looked at; a loop reaches some hundreds
 _WHOLE = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 _CONTAINERS = (dict, list, set, tuple, deque)
-_INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Belongings:
@@ -33,21 +32,27 @@ class Belongings:
 
     def __init__(self, *roots: Any):
         self._whole: list[tuple[Any, Any]] = []  # containers of PyTorch's own objects, and copies of them
+        self._classes: list[tuple[Any, type]] = []  # a lazy module changes its own
         self._others: list[tuple[Any, Any]] = []  # containers of anybody else's
-        self._gradients: list[tuple[torch.Tensor, torch.Tensor | None, bool]] = []
+        self._tensors: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = []  # data, gradient
         self._visit(roots)
 
     def restore(self) -> None:
         """Put everything back: PyTorch's objects whole, others where they now hold a tensor of the card."""
+        for value, class_ in self._classes:
+            value.__class__ = class_
         for container, copy in self._whole:
             _refill(container, copy)
         for container, copy in self._others:
             if any(isinstance(value, FakeTensor) for value in _held(container)):
                 _refill(container, copy)
-        for tensor, gradient, requires_grad in self._gradients:
-            if tensor.is_leaf:
-                tensor.requires_grad_(requires_grad)
-                tensor.grad = gradient
+        for tensor, data, gradient in self._tensors:
+            if not tensor.is_leaf:
+                continue
+            if tensor.device != data.device or tensor.data_ptr() != data.data_ptr():  # tensor.data = another one
+                tensor.data = data
+            tensor.requires_grad_(data.requires_grad)
+            tensor.grad = gradient
 
     def _visit(self, roots: tuple) -> None:
         seen: dict[int, Any] = {}
@@ -58,20 +63,22 @@ class Belongings:
                 continue
             seen[id(value)] = value
             if isinstance(value, torch.Tensor):
-                if not isinstance(value, FakeTensor):
-                    self._gradients.append((value, value.grad if value.is_leaf else None, value.requires_grad))
+                if type(value) in _PLAIN_TENSORS and value.is_leaf and value.layout is torch.strided:
+                    self._tensors.append((value, value.detach().requires_grad_(value.requires_grad), value.grad))
             elif isinstance(value, _CONTAINERS):
                 self._write_down(value, whole)
                 waiting.extend((item, whole) for item in _held(value))
             elif isinstance(value, types.FunctionType | types.MethodType | types.BuiltinMethodType | type):
                 waiting.extend((item, False) for item in _named_by(value))
             elif isinstance(value, types.ModuleType):
-                if _is_own(getattr(value, "__file__", None)):
+                if is_readers_own(getattr(value, "__file__", None) or __file__):
                     waiting.extend((item, False) for item in vars(value).values())
             elif isinstance(value, functools.partial):
                 waiting.extend([(value.func, False), (value.args, False), (value.keywords, False)])
             elif hasattr(value, "__dict__"):
                 whole = isinstance(value, _WHOLE)
+                if whole:
+                    self._classes.append((value, type(value)))
                 self._write_down(value.__dict__, whole)
                 waiting.extend((item, whole) for item in value.__dict__.values())
 
@@ -80,6 +87,7 @@ class Belongings:
             (self._whole if whole else self._others).append((container, container.copy()))
 
 
+_PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 _PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 
 
@@ -99,7 +107,7 @@ def _refill(container: Any, copy: Any) -> None:
 def _named_by(value: Any) -> Iterator[Any]:
     """What a function or a class of the reader's own can name."""
     if isinstance(value, type):
-        if _is_own(getattr(sys.modules.get(value.__module__), "__file__", None)):
+        if is_readers_own(getattr(sys.modules.get(value.__module__), "__file__", None) or __file__):
             yield from vars(value).values()
         return
     if isinstance(value, types.BuiltinMethodType):
@@ -108,7 +116,7 @@ def _named_by(value: Any) -> Iterator[Any]:
     if isinstance(value, types.MethodType):
         yield value.__self__
         value = value.__func__
-    if not isinstance(value, types.FunctionType) or not _is_own(value.__code__.co_filename):
+    if not isinstance(value, types.FunctionType) or not is_readers_own(value.__code__.co_filename):
         return
     for cell in value.__closure__ or ():
         try:
@@ -123,14 +131,3 @@ def _named_by(value: Any) -> Iterator[Any]:
 def _names(code: types.CodeType) -> set[str]:
     inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
     return set(code.co_names).union(*map(_names, inner))
-
-
-def _is_own(file: str | None) -> bool:
-    """Whether a file is the reader's own: not Python's, nor installed, nor memlab's. Cells of a notebook are."""
-    if file is None:
-        return False
-    path = Path(file)
-    return not _INSTALLED & set(path.parts) and not any(path.is_relative_to(folder) for folder in _LIBRARIES)
-
-
-_LIBRARIES = (Path(__file__).parents[1], Path(types.__file__).parent)

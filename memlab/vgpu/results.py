@@ -25,9 +25,8 @@ class _NotCacheable(Exception):
 
 def remembered(mode: FakeTensorMode, func, args: tuple, kwargs: dict, work_out: Callable[[], Any]) -> Any:
     """The result of the operator; ``work_out()`` gives it where no answer is known yet."""
-    try:
-        key = (func, _describe(args), _describe(tuple(kwargs.items())), torch.is_inference_mode_enabled())
-    except _NotCacheable:
+    key = _key(func, args, kwargs)
+    if key is None:
         return work_out()
     build = _answers.get(key, False)
     if build is False:
@@ -37,6 +36,13 @@ def remembered(mode: FakeTensorMode, func, args: tuple, kwargs: dict, work_out: 
         _answers[key] = _builder(func, args, out)
         return out
     return work_out() if build is None else build(mode, args)
+
+
+def _key(func, args: tuple, kwargs: dict) -> tuple | None:
+    try:
+        return func, _describe(args), _describe(tuple(kwargs.items())), torch.is_inference_mode_enabled()
+    except _NotCacheable:
+        return None
 
 
 def _describe(value: Any) -> Any:
@@ -57,6 +63,8 @@ def _builder(func, args: tuple, out: Any) -> Callable | None:
     """What makes such a result again from such arguments; None where that is not possible."""
     if any(tag in func.tags for tag in _TAGS):
         return None
+    if any(item.layout is not torch.strided for item in _tensors(out)):
+        return None  # sparse: without a storage of its own
     if isinstance(out, tuple | list):
         parts = [_builder(func, args, item) for item in out]
         fresh = [id(item.untyped_storage()) for item in out if isinstance(item, torch.Tensor)]
@@ -75,6 +83,10 @@ def _builder(func, args: tuple, out: Any) -> Callable | None:
         if isinstance(arg, FakeTensor) and arg.untyped_storage() is out.untyped_storage():
             return _view(index, out)
     return _fresh(func, out)
+
+
+def _tensors(out: Any) -> list[torch.Tensor]:
+    return [item for item in (out if isinstance(out, tuple | list) else (out,)) if isinstance(item, torch.Tensor)]
 
 
 def _view(index: int, out: FakeTensor) -> Callable:

@@ -71,7 +71,8 @@ def _to_disk(leaf: Any, storages: dict[int, torch.Tensor]) -> Any:
         return leaf
     place = str(leaf.device)
     if isinstance(leaf, FakeTensor) and values.has_value(leaf):
-        return _OnDisk(values.numbers(leaf.detach(), asked=False), place)
+        with disable_modes():
+            return _OnDisk(values.numbers(leaf.detach(), asked=False), place)
     storage = leaf.untyped_storage()
     whole = storages.get(storage_id(storage))
     if whole is None:

@@ -6,30 +6,54 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from memlab.vgpu import values
 from memlab.vgpu.facade import card_device
-from memlab.vgpu.internals import FakeTensor
+from memlab.vgpu.internals import FakeTensor, disable_modes
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD, ENGINE
 from memlab.vgpu.results import make_fake
 from memlab.vgpu.saving import note_unwritten
 
 
-def devices(given: tuple) -> tuple:
-    """Arguments in which a bare number names a device."""
-    return tuple(card_device(value) if type(value) is int else value for value in given)
+def on_card(value: Any) -> Any:
+    """An argument, as the card where it names the card: PyTorch without CUDA does not know 0, nor "cuda" alone."""
+    return card_device(value) if _is_card(value) else value
 
 
 def host_to(to: Callable) -> Callable:
-    """``tensor.to(0)``: PyTorch without CUDA does not know what device 0 is."""
+    """``tensor.to(0)``, ``tensor.to("cuda")``."""
 
     def moved(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if type(kwargs.get("device")) is int:
-            kwargs["device"] = card_device(kwargs["device"])
-        return to(self, *devices(args), **kwargs)
+        if is_lazy(self):
+            self.__dict__[_LAZY] = any(map(_is_card, (*args, *kwargs.values())))
+            return self
+        return to(self, *map(on_card, args), **{name: on_card(value) for name, value in kwargs.items()})
 
     return moved
+
+
+def is_lazy_of_the_card(tensor: torch.Tensor) -> bool:
+    """Whether a lazy parameter, which has no bytes yet, was moved to the card."""
+    return tensor.__dict__.get(_LAZY, False)
+
+
+_LAZY = "memlab_on_card"
+
+
+def host_type(type_: Callable) -> Callable:
+    """``tensor.type(torch.cuda.FloatTensor)``, as it was once written."""
+
+    def typed(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        name = (
+            dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}" if type(dtype) is type else ""
+        )
+        if not name.startswith("torch.cuda."):
+            return type_(self, dtype, *args, **kwargs)
+        return self.to(CARD, getattr(torch, name.removeprefix("torch.cuda.")).dtype)
+
+    return typed
 
 
 def host_cuda(cuda: Callable) -> Callable:
@@ -58,11 +82,6 @@ class Unwritten(np.ndarray):
         """Nothing."""
         note_unwritten("ndarray.dump")
 
-    def __array_function__(self, func: Callable, types: Any, args: Any, kwargs: Any) -> Any:
-        if func in (np.save, np.savez, np.savez_compressed, np.savetxt):
-            return note_unwritten(f"numpy.{func.__name__}")
-        return super().__array_function__(func, types, args, kwargs)
-
 
 def _new(original: Callable) -> Any:
     """``FakeTensor(mode, elem, device)``: on the card with the dispatch keys of the slot, see ``names.py``."""
@@ -82,7 +101,7 @@ def _to(original: Callable) -> Callable:
 
     def to(self: FakeTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.fake_device == CARD:
-            args = tuple(ENGINE if _is_card(value) else value for value in args)
+            args = tuple(ENGINE if _is_card(value) and card_device(value) else value for value in args)
             if _is_card(kwargs.get("device")):
                 kwargs["device"] = ENGINE
         return torch.Tensor.to(self, *args, **kwargs)
@@ -91,9 +110,9 @@ def _to(original: Callable) -> Callable:
 
 
 def _is_card(value: Any) -> bool:
-    if type(value) is int or (isinstance(value, str) and value.startswith(CARD.type)):
-        value = card_device(value)
-    return isinstance(value, torch.device) and value.type == CARD.type
+    if isinstance(value, str):
+        return value.partition(":")[0] == CARD.type
+    return type(value) is int or (isinstance(value, torch.device) and value.type == CARD.type)
 
 
 def _cuda(original: Callable) -> Callable:
@@ -120,7 +139,8 @@ def _numpy(original: Callable) -> Callable:
             )
         if self.requires_grad and not force:
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-        return values.numbers(self).numpy()
+        with disable_modes():
+            return values.numbers(self).numpy()
 
     return numpy
 

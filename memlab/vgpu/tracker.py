@@ -3,10 +3,15 @@
 from dataclasses import replace
 from typing import NoReturn
 
+import torch
+
 from memlab.allocator import OutOfRoom
 from memlab.categories import Phase
+from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
+from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
+from memlab.vgpu.internals import on_top
 from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import compiled_code
@@ -23,6 +28,12 @@ class VirtualTracker(Tracker):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is prim_device:  # half of all that is dispatched, so it is answered at once
             return engine_device(args[0])
+        if self.stopping.is_set():
+            raise Stopped
+        # In inference mode PyTorch leaves it to a dispatch mode to take operators apart.
+        if torch.is_inference_mode_enabled() and (way := way_of(func)):
+            with on_top(self):
+                return way(*args, **(kwargs or {}))
         self._types = types
         if not types and not (kwargs and "device" in kwargs):  # the host's own affair
             return self._mode.run(func, types, args, kwargs or {})

@@ -20,10 +20,11 @@ import torch
 from memlab.vgpu.current import current
 from memlab.vgpu.internals import FakeTensor, storage_id, tree_map, unset_fake_temporarily
 from memlab.vgpu.names import CARD
-from memlab.vgpu.refusals import where, without_end
+from memlab.vgpu.refusals import in_head_of_while, where, without_end
 
 SMALL = 1000  # numbers: up to here a tensor has a value
-MOST_GUESSES = 10_000  # of one line in one step
+MOST_GUESSES = 10_000  # for one line in one step
+MOST_IN_WHILE = 1000  # where the line is the condition of a loop
 
 aten = torch.ops.aten
 
@@ -82,6 +83,8 @@ def ask(tensor: torch.Tensor) -> bool | int | float | complex:
     value = value_of(tensor)
     if value is None or not value.origin.certain:
         note_guess()
+    if value is None and tensor.dtype.is_floating_point:
+        return current().unknown_float()
     return (_default(tensor) if value is None else value.tensor).item()
 
 
@@ -95,12 +98,13 @@ def numbers(tensor: torch.Tensor, *, asked: bool = True) -> torch.Tensor:
 
 def truth(func, args: tuple, kwargs: dict) -> bool:
     """What an operator answers that compares whole tensors; True, as a guess, where that is unknown."""
-    results, certain = [None], False
+    results: list[Any] = []
+    certain = False
     with suppress(Exception):
         results, certain = _run(func, args, kwargs, ())
     if not certain:
         note_guess()
-    return True if results[0] is None else bool(results[0])
+    return bool(results[0]) if results else True
 
 
 def sized_by_values(func, args: tuple, kwargs: dict) -> Any:
@@ -128,8 +132,9 @@ def note_guess() -> None:
         Unpredictable: it asked so often in this step that it may never end.
     """
     line = where()
-    if current().ask(line) > MOST_GUESSES:
-        raise without_end(line, MOST_GUESSES)
+    times = current().ask(line)
+    if times > MOST_GUESSES or (times > MOST_IN_WHILE and in_head_of_while()):
+        raise without_end(line, times)
 
 
 def has_value(item: Any) -> bool:

@@ -34,6 +34,7 @@ DROPOUT = "a card's dropout keeps a mask of bools, the CPU's one of floats"
 RNN = "a card runs a recurrent layer as one cuDNN operator"
 FOREACH = "on a card optimizers update all parameters at once"
 HOST = "a CPU run counts the data set too, which lies on the host"
+MOVED = "on a card .cpu() copies, and what was saved keeps the old bytes"
 GUESSED = "the sizes depend on numbers that a prediction does not have"
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn, update_bn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.ordinary.catalogue import FOREACH, ordinary, with_outside
+from tests.ordinary.catalogue import FOREACH, HOST, ordinary, with_outside
 from tests.ordinary.small import convnet, mlp, pictures, rows
 
 
@@ -51,7 +51,7 @@ def ema_as_a_state_dict(device):
     model.load_state_dict(shadow)
 
 
-@ordinary()
+@ordinary(differs=HOST)
 def swa(device):
     model = convnet().to(device)
     averaged = AveragedModel(model)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.ordinary.catalogue import FOREACH, ordinary, with_outside
+from tests.ordinary.catalogue import FOREACH, HOST, ordinary, with_outside
 from tests.ordinary.small import mlp, rows, step
 
 
@@ -109,7 +109,7 @@ def evaluation_between_steps(device):
         yield loss
 
 
-@ordinary()
+@ordinary(differs=HOST)
 def tensors_in_a_list(device):
     """The graph of every step is kept, a mistake that many make."""
     model = mlp().to(device)

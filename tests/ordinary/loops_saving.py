@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from tests.ordinary.catalogue import FOREACH, ordinary, with_outside
+from tests.ordinary.catalogue import FOREACH, MOVED, ordinary, with_outside
 from tests.ordinary.small import mlp, rows, step
 
 
-@with_outside()
+@with_outside(differs=MOVED)
 def saved_every_step():
     old = pathlib.Path("checkpoint.pt")
     torch.save({"model": mlp().state_dict(), "epoch": 7}, old)
