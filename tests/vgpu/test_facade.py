@@ -380,7 +380,7 @@ def test_a_generator_of_the_host_draws_its_own_numbers():
 
 def test_pinned_memory_is_the_hosts():
     def work(device):
-        small, large = torch.arange(3.0).pin_memory(), torch.randn(500, 500).pin_memory()
+        small, large = torch.arange(3.0).pin_memory(), torch.randn(600, 600).pin_memory()
         held = torch.cuda.memory_allocated()
         return small.tolist(), small.device.type, large.device.type, large.cuda(non_blocking=True).device, held
 
@@ -389,7 +389,7 @@ def test_pinned_memory_is_the_hosts():
 
 def test_tensors_are_made_in_pinned_memory():
     def work(device):
-        return torch.zeros(3, pin_memory=True).tolist(), torch.empty(500, 500, pin_memory=True).device.type
+        return torch.zeros(3, pin_memory=True).tolist(), torch.empty(600, 600, pin_memory=True).device.type
 
     assert seen(work) == ([0, 0, 0], "cpu")
 

@@ -480,7 +480,7 @@ def test_a_gradient_scaler_of_the_card_is_as_before():
 
 @however_it_ends
 def test_tensors_of_the_host_that_are_written_in_place_are_as_before(end):
-    small, large, ids = torch.zeros(3), torch.ones(500, 500), torch.arange(3)
+    small, large, ids = torch.zeros(3), torch.ones(600, 600), torch.arange(3)
 
     def work(device):
         small.add_(5)
@@ -566,7 +566,7 @@ def test_a_list_that_got_plain_numbers_keeps_them():
 
 def test_a_list_that_got_large_tensors_of_the_host_is_as_before():
     kept = []
-    run(lambda device: kept.append(torch.randn(500, 500)))
+    run(lambda device: kept.append(torch.randn(600, 600)))
     assert kept == []
 
 

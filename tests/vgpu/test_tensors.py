@@ -34,7 +34,7 @@ def test_a_tensor_of_the_host_goes_there_by_any_name(name):
 @names
 def test_a_large_tensor_of_the_host_goes_there_by_any_name(name):
     def work(device):
-        x = torch.randn(500, 500)  # fake on the host, too
+        x = torch.randn(600, 600)  # fake on the host, too
         return [moved.device for moved in (x.to(name), x.to(device=name), x.to(name, torch.float16), x.cuda(name))]
 
     assert seen(work) == [CARD] * 4
@@ -74,7 +74,7 @@ def test_tensors_are_made_there_by_any_name(name):
 
 def test_cuda_without_an_argument():
     def work(device):
-        return [torch.ones(3).cuda().device, torch.randn(500, 500).cuda().device, nn.Linear(2, 2).cuda().weight.device]
+        return [torch.ones(3).cuda().device, torch.randn(600, 600).cuda().device, nn.Linear(2, 2).cuda().weight.device]
 
     assert seen(work) == [CARD] * 3
 
@@ -116,7 +116,7 @@ def test_another_device_is_refused_with_the_line(name, move):
         seen(lambda device: move(torch.ones(3), name))
 
 
-@pytest.mark.parametrize("make", [lambda: torch.ones(3), lambda: torch.randn(500, 500)], ids=["small", "large"])
+@pytest.mark.parametrize("make", [lambda: torch.ones(3), lambda: torch.randn(600, 600)], ids=["small", "large"])
 def test_a_tensor_says_where_it_is(make):
     def work(device):
         host, card = make(), make().cuda()
@@ -179,23 +179,23 @@ def test_an_array_and_its_tensor_share_their_numbers():
 
 
 def test_large_random_numbers_of_the_host_become_an_array():
-    array = seen(lambda device: torch.randn(500, 300).numpy())
+    array = seen(lambda device: torch.randn(900, 300).numpy())
     assert isinstance(array, np.ndarray)
-    assert array.shape == (500, 300)
+    assert array.shape == (900, 300)
     assert array.dtype == np.float32
 
 
 def test_what_comes_from_the_card_becomes_an_array():
     def work(device):
-        large, small = torch.randn(500, 300, device=device), torch.arange(3, device=device)
+        large, small = torch.randn(900, 300, device=device), torch.arange(3, device=device)
         return large.detach().cpu().numpy().shape, small.cpu().numpy().tolist(), large.numpy(force=True).shape
 
-    assert seen(work) == ((500, 300), [0, 1, 2], (500, 300))
+    assert seen(work) == ((900, 300), [0, 1, 2], (900, 300))
 
 
 def test_a_card_tensor_is_refused_as_cuda_refuses_it():
     with pytest.raises(RuntimeError, match=r"Use tensor\.detach\(\)\.numpy\(\) instead"):
-        seen(lambda device: torch.randn(500, 300, requires_grad=True).numpy())
+        seen(lambda device: torch.randn(900, 300, requires_grad=True).numpy())
 
 
 def test_a_module_is_copied_twice():
@@ -211,7 +211,7 @@ def test_a_module_is_copied_twice():
 
 def test_a_copy_of_a_module_of_the_host():
     def work(device):
-        twin = copy.deepcopy(nn.Linear(500, 300))  # so large that its numbers are not kept
+        twin = copy.deepcopy(nn.Linear(900, 300))  # so large that its numbers are not kept
         return type(twin.weight) is nn.Parameter or isinstance(twin.weight, nn.Parameter), twin.cuda().weight.device
 
     assert seen(work) == (True, CARD)
