@@ -48,6 +48,7 @@ __all__ = [
     "reference_counts",
     "set_modes_aside",
     "switch_dispatch_key",
+    "unwrapped",
     "without_compiling",
 ]
 
@@ -116,6 +117,17 @@ def reference_counts(tensor: torch.Tensor) -> tuple[int, int] | None:
     if _storage_count is None or is_dense is None:
         return None
     return tensor._use_count(), _storage_count(tensor.untyped_storage()._cdata)
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that ``torch.func`` has wrapped, through all its levels; any other tensor as it is.
+
+    Lost without the names: parameters inside of ``torch.func`` are not known as such.
+    """
+    functorch = getattr(torch._C, "_functorch", None)
+    while functorch is not None and functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def clear_cublas_workspaces() -> None:
