@@ -12,7 +12,7 @@ from memlab.categories import Category, Phase
 from memlab.oom import OutOfMemory, asked_bytes, is_out_of_memory
 from memlab.trace import Event
 from memlab.tracking.flops import FlopCounter
-from memlab.tracking.inplace import CANDIDATES, in_place
+from memlab.tracking.inplace import in_place
 from memlab.tracking.internals import (
     COMPILER,
     TorchDispatchMode,
@@ -20,11 +20,13 @@ from memlab.tracking.internals import (
     in_compiled_code,
     modes_above,
     modes_of_this_thread,
+    on_again,
     without_compiling,
 )
 from memlab.tracking.labels import Marks, label
 from memlab.tracking.modules import ModulesAtWork
 from memlab.tracking.nested import is_wrapper
+from memlab.tracking.operators import operator
 from memlab.tracking.optimizers import OptimizersAtWork
 from memlab.tracking.residents import Residents
 from memlab.tracking.storages import Storages
@@ -140,6 +142,9 @@ class Tracker(Storages, TorchDispatchMode):
         if types and any(map(is_wrapper, types)):
             self._update_phase(func, args)
             return NotImplemented  # the wrapper's own rules are asked next; what they do with its inner tensors is seen
+        if operator(func).is_composite:
+            with on_again(self):
+                return func.decompose(*args, **(kwargs or {}))
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func, args, kwargs):
@@ -157,7 +162,9 @@ class Tracker(Storages, TorchDispatchMode):
         for value in kwargs.values():
             if isinstance(value, torch.Tensor):
                 self._see(value, False)
-        out = self._call(self._as_without_a_mode(func, args, kwargs, previous), args, kwargs)
+        known = operator(func)
+        run = self._as_without_a_mode(func, args, kwargs, previous) if known.may_be_in_place else func
+        out = self._call(run, args, kwargs)
         if isinstance(out, torch.Tensor):
             self._see(out, True)
         elif isinstance(out, tuple | list):
@@ -166,12 +173,13 @@ class Tracker(Storages, TorchDispatchMode):
                     self._see(value, True)
         if self._allocator:
             self._see_workspace(func, args, out)
-        self._flops.count(func, args, kwargs, out)
+        if known.formula:
+            self._flops.count(known.formula, func, args, kwargs, out)
         return out
 
     def _as_without_a_mode(self, func, args, kwargs, previous):
         """The operator itself, or what autograd would do in place were no mode on."""
-        if self._phase is not Phase.BACKWARD or id(func) not in CANDIDATES or kwargs or torch.is_grad_enabled():
+        if self._phase is not Phase.BACKWARD or kwargs or torch.is_grad_enabled():
             return func
         ref = self._refs.get(id(args[0].untyped_storage())) if args[0].layout is torch.strided else None
         newest = ref is not None and ref.record is self._records[-1]

@@ -9,6 +9,7 @@ from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 from memlab.nets import GPT, MLP
@@ -328,3 +329,63 @@ def test_optimizer_state_in_tuples_is_optimizer_state():
 
     trace = measure(train_packed, device="cpu")
     assert trace.start[Category.OPTIMIZER_STATE] == 4 * (100 * 100 + 1000)
+
+
+def test_flops_and_temporaries_are_seen_in_inference_mode_too():
+    layer, x = nn.Linear(64, 64), torch.ones(8, 64)
+    with Tracker(CPU) as tracker, torch.inference_mode():
+        F.mse_loss(layer(x), torch.zeros(8, 64))
+    xray = tracker.xray()
+    assert xray.flops == 2 * 8 * 64 * 64
+    assert "aten.linear" not in {event.op for event in xray.events}
+
+
+def test_a_formula_of_operations_that_raises_ends_no_run():
+    def wrong(*args, out_val, **kwargs):
+        raise ZeroDivisionError
+
+    from memlab.tracking.operators import operator
+
+    known = operator(torch.ops.aten.erfinv.default)
+    known.formula = wrong
+    try:
+        with Tracker(CPU) as tracker:
+            torch.erfinv(torch.zeros(4))
+    finally:
+        known.formula = None
+    assert tracker.xray().flops == 0
+
+
+class Mine(TorchDispatchMode):
+    """A mode of the reader's, which counts operators."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_readers_own_mode_may_stay_on_over_a_yield():
+    mine, seen = Mine(), []
+
+    def train_under(device):
+        layer, x = nn.Linear(8, 8, bias=False), torch.ones(4, 8)
+        for step in range(6):
+            if step == 1:
+                mine.__enter__()
+            loss = layer(x).sum()
+            loss.backward()
+            layer.zero_grad()
+            if step == 4:
+                mine.__exit__(None, None, None)
+            seen.append(mine.count)
+            yield loss
+
+    trace = measure(train_under, device="cpu", steps=6, xray="every")
+    assert seen[0] == 0 < seen[1]
+    assert seen[2] - seen[1] == seen[3] - seen[2] == seen[4] - seen[3] > 0  # with what reads the loss
+    assert seen[5] == seen[4]
+    assert trace.flops == 2 * 2 * 4 * 8 * 8 - 2 * 4 * 8 * 8  # forward, and the gradient of the weights
+    assert [step.peak_allocated for step in trace.steps[2:]] == [trace.steps[2].peak_allocated] * 4
+    assert _get_current_dispatch_mode_stack() == []
