@@ -1,7 +1,7 @@
 """What a run asks of the device that it trains on: its name, its allocator's counters, a limit, a tracker."""
 
-from contextlib import AbstractContextManager
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 import torch
 
@@ -13,6 +13,8 @@ class Device(Protocol):
 
     source: str  # "measured" or "predicted"
     device: torch.device  # what train is given
+    computes: bool = True  # or there are bytes only: no losses, no seconds
+    keeps_history: bool = False  # whether the allocator can be asked for all its events
 
     @property
     def name(self) -> str:
@@ -26,9 +28,13 @@ class Device(Protocol):
 
     def running(self) -> AbstractContextManager:
         """The context in which ``train`` runs."""
+        return nullcontext()
 
     def start_step(self) -> None:
         """Forget the peak of the step before."""
+
+    def wait(self) -> None:
+        """Wait until the device has done all that it was given to do."""
 
     def peak_allocated(self) -> int | None:
         """The most bytes allocated since ``start_step``; None where nobody counts."""
@@ -38,6 +44,13 @@ class Device(Protocol):
 
     def set_budget(self, budget: int | None) -> None:
         """Limit the device's allocator to so many bytes, where it has one; None gives the whole device back."""
+
+    def set_allocator(self, settings: str) -> None:
+        """Give the device's caching allocator settings, in the words of PYTORCH_CUDA_ALLOC_CONF, where it has one."""
+
+    def facts(self) -> dict[str, Any]:
+        """What else a recording says of the device."""
+        return {}
 
     def release(self) -> None:
         """Free what the run left behind."""

@@ -48,6 +48,7 @@ __all__ = [
     "modes_of_this_thread",
     "on_again",
     "reference_counts",
+    "set_allocator_settings",
     "set_modes_aside",
     "without_compiling",
 ]
@@ -150,6 +151,15 @@ def on_again(mode: TorchDispatchMode) -> Iterator[None]:
 
 
 COMPILER = "torch._dynamo"  # the module, for whom wants to know whether something may have been compiled yet
+
+
+def set_allocator_settings(settings: str) -> None:
+    """Give CUDA's caching allocator settings while it is in use. The name has changed: torch 2.13 warns of the old one.
+
+    Lost without both: a recording with other settings fails, in words.
+    """
+    tell = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or torch.cuda.memory._set_allocator_settings
+    tell(settings)
 
 
 def in_compiled_code() -> bool:

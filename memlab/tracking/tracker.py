@@ -3,7 +3,6 @@
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch.utils.module_tracker import ModuleTracker
@@ -29,7 +28,7 @@ from memlab.tracking.nested import is_wrapper
 from memlab.tracking.operators import operator
 from memlab.tracking.optimizers import OptimizersAtWork
 from memlab.tracking.residents import Residents
-from memlab.tracking.storages import Storages
+from memlab.tracking.storages import Allocator, Storages
 
 COMPILED = (
     "What is given to torch.compile ran eagerly in the X-rayed steps, which are shown, and compiled in the others."
@@ -44,13 +43,6 @@ class Xray:
     events: tuple[Event, ...]
     peak_allocated: int
     flops: int
-
-
-class Allocator(Protocol):
-    """The counters of a device's allocator."""
-
-    def read_and_reset_peak(self) -> tuple[int, int]:
-        """Bytes allocated now, and the most since the last call; the peak then starts again from now."""
 
 
 class Tracker(Storages, TorchDispatchMode):
@@ -103,7 +95,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizers.start()
         self._hooks = ExitStack()
         self._compiler_is_off = False
-        self._adopt_gradients()
+        self._adopt()
         self._held = [(record, record.nbytes) for record in self._records]  # when the step begins
         self._turn_compiler_off()
         with modes_above(None):  # one that train has entered, and not left when it yielded
@@ -256,13 +248,19 @@ class Tracker(Storages, TorchDispatchMode):
 
     def _see_workspace(self, func, args, out) -> None:
         """What the allocator counts and no tensor explains, during the operator and after it."""
+        if operator(func).is_view:
+            return
         current, peak = self._allocator.read_and_reset_peak()
-        for allocated in (peak, current):
-            self._resize(self._workspace, self._workspace.nbytes + allocated - self.live)
+        before = self._workspace.nbytes
+        if peak > current:
+            self._resize(self._workspace, before + peak - self.live)
+        self._explain(current, before)
 
-    def _adopt_gradients(self) -> None:
-        """Count gradients born while the tracker was off: they are older than the step, not a part of it."""
+    def _adopt(self) -> None:
+        """Count what was born while the tracker was off: it is older than the step, not a part of it."""
         self._residents.gradients()
+        if self._allocator:
+            self._hold_over(self._allocator.read_and_reset_peak()[0])
         for record, *_ in self._events:
             record.born = -1
         self._events.clear()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from memlab.devices.base import Device
 from memlab.vgpu import backend
 from memlab.vgpu.cards import find_card
 from memlab.vgpu.memory import VirtualMemory, VirtualTracker
@@ -12,7 +13,7 @@ from memlab.vgpu.mode import VirtualMode, names_cuda
 _NO_CUDA = ("Torch not compiled with CUDA", "not linked with support for cuda", "Found no NVIDIA driver")
 
 
-class VirtualGpu:
+class VirtualGpu(Device):
     """A card that is not there. See :class:`memlab.devices.Device` for what it answers.
 
     Args:
@@ -24,6 +25,7 @@ class VirtualGpu:
     """
 
     source = "predicted"
+    computes = False
     device = backend.DEVICE
 
     def __init__(self, name: str):
