@@ -198,7 +198,7 @@ class Run:
                 raise
             loss = None
             failed = self._tracker.failed or OutOfMemory(None, 0, self._budget, Phase.OTHER, "", "")
-            self.oom = replace(failed, message=str(error))
+            self.oom = replace(failed, limit=failed.limit or self._budget, message=str(error))
             # The frames of the failed step still hold its tensors.
             traceback.clear_frames(error.__traceback__)
         self._device.wait()
