@@ -201,10 +201,6 @@ class Run:
         """Bytes allocated at this moment, between two steps: what the next one begins with."""
         return self._tracker.live
 
-    @property
-    def _predicted(self) -> bool:
-        return self._device.source == "predicted"
-
     def _advance(self) -> bool:
         """Run one step. False when ``train`` has ended."""
         index = len(self.steps)
@@ -221,10 +217,11 @@ class Run:
                 raise
             loss = None
             failed = self._tracker.failed or OutOfMemory(None, 0, self._budget, Phase.OTHER, "", "")
-            self.oom = replace(failed, message=str(error))
+            self.oom = replace(failed, limit=failed.limit or self._budget, message=str(error))
             # The frames of the failed step still hold its tensors.
             traceback.clear_frames(error.__traceback__)
-        seconds = None if self._predicted else time.perf_counter() - begun
+        self._device.wait()
+        seconds = time.perf_counter() - begun if self._device.computes else None
         peak = self._keep_xray(index) if xrayed else self._device.peak_allocated()
         self.steps.append(Step(loss, seconds, peak, xrayed))
         if (reserved := self._device.peak_reserved()) is not None:
@@ -234,7 +231,7 @@ class Run:
     def _next(self, xrayed: bool) -> float | None:
         with self._numbers, self._device.running(), self._tracker if xrayed else nullcontext():
             value = next(self._generator)
-        return _loss(value, self._train, self._predicted)
+        return _loss(value, self._train, self._device.computes)
 
     def _keep_xray(self, index: int) -> int:
         """Keep the X-ray of this step if its peak is the highest so far, or memory ran out; the step's peak."""
@@ -292,12 +289,12 @@ def _start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> G
     return generator
 
 
-def _loss(value: Any, train: Train, predicted: bool) -> float | None:
+def _loss(value: Any, train: Train, computes: bool) -> float | None:
     if value is None:
         return None
     if isinstance(value, torch.Tensor):
         if value.numel() == 1 and not value.is_complex():
-            return None if predicted else float(value.detach())
+            return float(value.detach()) if computes else None
         found = f"a tensor of shape {tuple(value.shape)}"
     elif isinstance(value, Real) or getattr(value, "ndim", None) == 0:  # NumPy's numbers and arrays of one
         return float(value)

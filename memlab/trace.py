@@ -142,6 +142,11 @@ class Trace:
         return self._peak_event.op
 
     @property
+    def computed(self) -> bool:
+        """Whether numbers were computed. A prediction has bytes only: no losses, no seconds."""
+        return any(step.seconds is not None for step in self.steps)
+
+    @property
     def losses(self) -> tuple[float | None, ...]:
         """The loss of every step."""
         return tuple(step.loss for step in self.steps)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from memlab.devices.base import Device
 from memlab.vgpu.assembly import register
 from memlab.vgpu.cards import find_card
 from memlab.vgpu.current import Prediction
@@ -18,7 +19,7 @@ from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.tracker import VirtualTracker
 
 
-class VirtualGpu:
+class VirtualGpu(Device):
     """A card that is not there. See :class:`memlab.devices.Device` for what it answers.
 
     Args:
@@ -31,6 +32,7 @@ class VirtualGpu:
 
     source = "predicted"
     takes_turns = False
+    computes = False
     device = CARD
 
     def __init__(self, name: str):
