@@ -208,7 +208,7 @@ def takes_keywords_only(*, device):
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        (returns_a_number, "returned a int, not a generator"),
+        (returns_a_number, "returned an int, not a generator"),
         (yields_nothing, "yielded nothing"),
         (yields_a_matrix, r"yielded a tensor of shape \(2, 3\)"),
         (yields_text, "yielded a str"),

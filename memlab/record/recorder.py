@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-import memlab
 from memlab.devices import Device
 from memlab.errors import NotARecording
 from memlab.files import write_atomically
@@ -23,6 +22,7 @@ from memlab.record.cases import Case
 from memlab.record.events import EventRecorder
 from memlab.run import Run
 from memlab.trace import Category, Trace
+from memlab.versions import __version__
 
 FORMAT = 1
 ALLOCATOR_VARIABLE = "PYTORCH_ALLOC_CONF"
@@ -119,7 +119,7 @@ def _machine(device: Device) -> dict[str, Any]:
     return {
         "source": device.source,
         "device": device.name,
-        "memlab": memlab.__version__,
+        "memlab": __version__,
         "commit": _ask("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"),
         "python": platform.python_version(),
         "torch": torch.__version__,
