@@ -1,0 +1,254 @@
+"""Tensors of a prediction: where they go, how they are shown, copied and given to numpy."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from memlab.errors import WrongDevice
+from tests.vgpu.once import in_a_prediction, seen
+
+CARD = torch.device("cuda", 0)
+NAMES = ["cuda", "cuda:0", torch.device("cuda"), torch.device("cuda:0"), torch.device("cuda", 0), 0]
+names = pytest.mark.parametrize("name", NAMES, ids=repr)
+
+
+# The names of the card
+
+
+def test_the_device_that_train_is_given_is_cuda():
+    assert seen(lambda device: (device, device.type, device.index, str(device))) == (CARD, "cuda", 0, "cuda:0")
+
+
+@names
+def test_a_tensor_of_the_host_goes_there_by_any_name(name):
+    def work(device):
+        x = torch.ones(3)
+        return [moved.device for moved in (x.to(name), x.to(device=name), x.to(name, torch.float16), x.cuda(name))]
+
+    assert seen(work) == [CARD] * 4
+
+
+@names
+def test_a_large_tensor_of_the_host_goes_there_by_any_name(name):
+    def work(device):
+        x = torch.randn(500, 500)  # fake on the host, too
+        return [moved.device for moved in (x.to(name), x.to(device=name), x.to(name, torch.float16), x.cuda(name))]
+
+    assert seen(work) == [CARD] * 4
+
+
+@names
+def test_a_tensor_of_the_card_stays_what_it_is_by_any_name(name):
+    def work(device):
+        x = torch.ones(3, device=device)
+        return [moved is x for moved in (x.to(name), x.to(device=name), x.cuda(name), x.cuda())]
+
+    assert seen(work) == [True] * 4
+
+
+@names
+def test_a_module_goes_there_by_any_name(name):
+    def work(device):
+        first, second, third = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+        first.to(name), second.to(device=name), third.to(name, torch.float16)
+        return [module.weight.device for module in (first, second, third)], third.weight.dtype
+
+    assert seen(work) == ([CARD] * 3, torch.float16)
+
+
+@names
+def test_tensors_are_made_there_by_any_name(name):
+    def work(device):
+        made = [
+            torch.ones(3, device=name), torch.tensor([1, 2], device=name), torch.randn(3, device=name),
+            torch.arange(3, device=name), torch.as_tensor([1.0], device=name), torch.ones(2).new_zeros(2, device=name),
+            torch.zeros_like(torch.ones(2), device=name), nn.Linear(2, 2, device=name).weight,
+        ]  # fmt: skip
+        return {tensor.device for tensor in made}
+
+    assert seen(work) == {CARD}
+
+
+def test_cuda_without_an_argument():
+    def work(device):
+        return [torch.ones(3).cuda().device, torch.randn(500, 500).cuda().device, nn.Linear(2, 2).cuda().weight.device]
+
+    assert seen(work) == [CARD] * 3
+
+
+def test_to_another_tensor_is_to_its_device():
+    def work(device):
+        there = torch.ones(1, device="cuda", dtype=torch.float16)
+        moved = torch.ones(3).to(there)
+        return moved.device, moved.dtype, there.cpu().device.type
+
+    assert seen(work) == (CARD, torch.float16, "cpu")
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", torch.device("cuda")])
+def test_it_may_be_the_default_device(name):
+    def work(device):
+        torch.set_default_device(name)
+        return torch.ones(2).device, nn.Linear(2, 2).weight.device
+
+    assert seen(work) == (CARD, CARD)
+    assert torch.ones(2).device.type == "cpu"
+
+
+def test_it_may_be_a_context():
+    def work(device):
+        with torch.device("cuda"):
+            inside = torch.ones(2).device
+        return inside, torch.ones(2).device.type
+
+    assert seen(work) == (CARD, "cpu")
+
+
+@pytest.mark.parametrize("move", [lambda x, name: x.to(name), lambda x, name: torch.ones(2, device=name)])
+@pytest.mark.parametrize("name", ["cuda:1", 1, "xpu"])
+def test_another_device_is_refused_with_the_line(name, move):
+    with pytest.raises(
+        WrongDevice, match=r"names the device '(cuda:1|xpu)' at test_tensors\.py:\d+: a prediction is for"
+    ):
+        seen(lambda device: move(torch.ones(3), name))
+
+
+@pytest.mark.parametrize("make", [lambda: torch.ones(3), lambda: torch.randn(500, 500)], ids=["small", "large"])
+def test_a_tensor_says_where_it_is(make):
+    def work(device):
+        host, card = make(), make().cuda()
+        return [(x.is_cuda, x.is_cpu, x.device.type, x.get_device()) for x in (host, card)]
+
+    assert seen(work) == [(False, True, "cpu", -1), (True, False, "cuda", 0)]
+
+
+def test_a_parameter_says_where_it_is():
+    def work(device):
+        module = nn.Linear(2, 2)
+        before = module.weight.is_cuda
+        module.cuda()
+        return before, module.weight.is_cuda, next(module.parameters()).device
+
+    assert seen(work) == (False, True, CARD)
+
+
+# Numbers as text, as arrays, and copies
+
+
+def test_the_two_devices_have_names_in_an_error():
+    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+        seen(lambda device: torch.ones(3, device="cuda").numpy())
+
+
+def test_a_loss_can_be_formatted():
+    assert seen(lambda device: f"{torch.ones(3, device=device).sum():.3f}") == "1.000"  # a guess
+
+
+def test_a_known_number_can_be_formatted():
+    assert (
+        seen(lambda device: f"{torch.tensor(7, device=device):03d} {torch.tensor(2.5, device=device):.2f}")
+        == "007 2.50"
+    )
+
+
+def test_a_large_tensor_is_not_formatted():
+    with pytest.raises(TypeError, match="unsupported format string"):
+        seen(lambda device: f"{torch.ones(3, device=device):.3f}")
+
+
+def test_a_tensor_on_the_card_shows_its_device():
+    text = seen(lambda device: f"{torch.randn(30, 20, device=device)!r}")
+    assert "size=(30, 20)" in text
+    assert "cuda" in text
+
+
+def test_an_array_of_the_host_has_its_numbers():
+    assert seen(lambda device: torch.arange(4.0).numpy().tolist()) == [0, 1, 2, 3]
+
+
+def test_an_array_and_its_tensor_share_their_numbers():
+    def work(device):
+        x = torch.zeros(3)
+        x.numpy()[1] = 5
+        return x.tolist()
+
+    assert seen(work) == [0, 5, 0]
+
+
+def test_large_random_numbers_of_the_host_become_an_array():
+    array = seen(lambda device: torch.randn(500, 300).numpy())
+    assert isinstance(array, np.ndarray)
+    assert array.shape == (500, 300)
+    assert array.dtype == np.float32
+
+
+def test_what_comes_from_the_card_becomes_an_array():
+    def work(device):
+        large, small = torch.randn(500, 300, device=device), torch.arange(3, device=device)
+        return large.detach().cpu().numpy().shape, small.cpu().numpy().tolist(), large.numpy(force=True).shape
+
+    assert seen(work) == ((500, 300), [0, 1, 2], (500, 300))
+
+
+def test_a_card_tensor_is_refused_as_cuda_refuses_it():
+    with pytest.raises(RuntimeError, match=r"Use tensor\.detach\(\)\.numpy\(\) instead"):
+        seen(lambda device: torch.randn(500, 300, requires_grad=True).numpy())
+
+
+def test_a_module_is_copied_twice():
+    def work(device):
+        model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64)).to(device)
+        first, second = copy.deepcopy(model), copy.deepcopy(model)
+        return [part[0].weight.device for part in (model, first, second)], torch.cuda.memory_allocated()
+
+    devices, held = seen(work)
+    assert devices == [CARD] * 3
+    assert held == 3 * (64 * 64 * 4 + 5 * 512 + 512)  # weight, five vectors and the count of batches
+
+
+def test_a_copy_of_a_module_of_the_host():
+    def work(device):
+        twin = copy.deepcopy(nn.Linear(500, 300))  # so large that its numbers are not kept
+        return type(twin.weight) is nn.Parameter or isinstance(twin.weight, nn.Parameter), twin.cuda().weight.device
+
+    assert seen(work) == (True, CARD)
+
+
+def test_tied_weights_stay_tied_in_a_copy():
+    def work(device):
+        model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 10, bias=False)).to(device)
+        model[1].weight = model[0].weight
+        twin = copy.deepcopy(model)
+        return twin[1].weight is twin[0].weight, twin[0].weight is model[0].weight
+
+    assert seen(work) == (True, False)
+
+
+def test_a_copy_has_its_gradient_and_asks_for_one():
+    def work(device):
+        frozen = nn.Parameter(torch.ones(3, device=device), requires_grad=False)
+        weight = nn.Parameter(torch.ones(3, device=device))
+        weight.sum().backward()
+        twin = copy.deepcopy(weight)
+        return twin.grad is not weight.grad, twin.grad.device, twin.requires_grad, copy.deepcopy(frozen).requires_grad
+
+    assert seen(work) == (True, CARD, True, False)
+
+
+def test_a_known_number_is_known_in_a_copy():
+    assert seen(lambda device: copy.deepcopy(torch.tensor(7, device=device)).item()) == 7
+
+
+def test_what_has_a_graph_is_not_copied():
+    with pytest.raises(RuntimeError, match="created explicitly by the user"):
+        seen(lambda device: copy.deepcopy(torch.ones(3, device=device, requires_grad=True) * 2))
+
+
+def test_copying_a_prediction_twice_in_one_process():
+    def work(device):
+        return copy.deepcopy(nn.TransformerEncoderLayer(8, 2).to(device)).linear1.weight.device
+
+    assert [in_a_prediction(work)[0] for _ in range(2)] == [CARD] * 2
