@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from memlab.devices.base import Device
 from memlab.vgpu.assembly import register
 from memlab.vgpu.cards import find_card
@@ -70,7 +68,6 @@ class VirtualGpu(Device):
         """The context of a whole run: afterwards PyTorch and all that ``belongings`` lead to are as they were."""
         with PATCHES, self._prediction.undo:
             self._prediction.undo.callback(Belongings(*belongings).restore)
-            self._prediction.undo.callback(_restore_default_device, torch.get_default_device())
             yield
 
     @contextmanager
@@ -101,8 +98,3 @@ class VirtualGpu(Device):
 
     def release(self) -> None:
         """Nothing is left behind."""
-
-
-def _restore_default_device(before: torch.device) -> None:
-    if torch.get_default_device() != before:
-        torch.set_default_device(None if before.type == "cpu" else before)

@@ -135,6 +135,17 @@ def _materializing(materialize: Callable) -> Callable:
     return materialized
 
 
+def _taken_back(set_default_device: Callable) -> Callable:
+    """``torch.set_default_device("cuda")``: until the prediction is over."""
+
+    def set_(device: Any) -> None:
+        before = torch.get_default_device()
+        current().undo.callback(set_default_device, None if before.type == "cpu" else before)
+        set_default_device(tensors.on_card(device))
+
+    return set_
+
+
 def _on_the_card(to: Callable) -> Callable:
     """``module.to(0)``: PyTorch without CUDA does not know what device 0 is."""
     return lambda module, *args, **kwargs: to(module, *map(tensors.on_card, args), **kwargs)
@@ -220,6 +231,7 @@ _WRAPPED: list[tuple[Any, str, Callable]] = [
     (torch.nn.Module, "_apply", _keeping_buffers),
     (torch.nn.Module, "to", _on_the_card),
     (torch.nn.parameter.UninitializedTensorMixin, "materialize", _materializing),
+    (torch, "set_default_device", _taken_back),
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
     (torch, "compile", _refusing("torch.compile")),
