@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from memlab.display import register as _register
+from memlab.versions import __version__ as __version__
 
 if TYPE_CHECKING:
     from memlab.errors import MemlabError as MemlabError
@@ -37,7 +38,6 @@ _HOMES = {
     "sweep": "memlab.run",
 }
 __all__ = list(_HOMES)
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -53,7 +53,7 @@ class Patches:
                 setattr(owner, name, before)
 
 
-def where(concerned: Callable[[], bool], answer: Callable, real: Callable) -> Callable:
+def where(concerned: Callable[[], bool], answer: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is ``answer`` in the threads that are ``concerned``, and ``real`` in all others."""
 
     @functools.wraps(real)

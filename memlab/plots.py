@@ -206,7 +206,7 @@ def _mark_peak(axes: Axes, trace: Trace) -> None:
 
 
 def _draw_limit(axes: Axes, limit: int, traces: Iterable[Trace]) -> None:
-    devices = {trace.device if trace.source == "predicted" else "" for trace in traces}
+    devices = {trace.device for trace in traces}
     card = CARDS.get(devices.pop()) if len(devices) == 1 else None
     name = card.name if card is not None and card.room == limit else "budget"
     axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.5)
@@ -230,8 +230,7 @@ def _title(axes: Axes, sentence: str, note: str) -> None:
 
 def _sources(traces: Iterable[Trace]) -> str:
     notes = {
-        f"{trace.source} on {trace.device}"
-        + (", bytes of live tensor storages" if trace.peak_reserved is None and trace.source == "measured" else "")
+        f"{trace.source} on {trace.device}" + (", bytes of live tensor storages" if trace.peak_reserved is None else "")
         for trace in traces
     }
     return "; ".join(sorted(notes))

@@ -11,6 +11,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from itertools import product
 from numbers import Real
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from memlab.tracking.randomness import RandomNumbers
 from memlab.turns import turn
 from memlab.units import parse_bytes
 
-Train = Callable[..., Generator]
+Train = Callable[..., Iterator[Any]]
 
 RESERVED = {"steps", "device", "gpu", "budget", "xray", "title"}  # arguments of measure, predict and Lab
 
@@ -161,7 +162,7 @@ class Run:
             self._undo = undo.pop_all()
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._undo.close()
         del self._generator, self._undo
 
@@ -180,6 +181,7 @@ class Run:
 
     def trace(self) -> Trace:
         """What is known so far. At least one step must have run."""
+        assert self._xray is not None
         return Trace(
             source=self._device.source,
             device=self._device.name,
@@ -201,10 +203,6 @@ class Run:
         """Bytes allocated at this moment, between two steps: what the next one begins with."""
         return self._tracker.live
 
-    @property
-    def _predicted(self) -> bool:
-        return self._device.source == "predicted"
-
     def _advance(self) -> bool:
         """Run one step. False when ``train`` has ended."""
         index = len(self.steps)
@@ -221,10 +219,11 @@ class Run:
                 raise
             loss = None
             failed = self._tracker.failed or OutOfMemory(None, 0, self._budget, Phase.OTHER, "", "")
-            self.oom = replace(failed, message=str(error))
+            self.oom = replace(failed, limit=failed.limit or self._budget, message=str(error))
             # The frames of the failed step still hold its tensors.
             traceback.clear_frames(error.__traceback__)
-        seconds = None if self._predicted else time.perf_counter() - begun
+        self._device.wait()
+        seconds = time.perf_counter() - begun if self._device.computes else None
         peak = self._keep_xray(index) if xrayed else self._device.peak_allocated()
         self.steps.append(Step(loss, seconds, peak, xrayed))
         if (reserved := self._device.peak_reserved()) is not None:
@@ -234,7 +233,7 @@ class Run:
     def _next(self, xrayed: bool) -> float | None:
         with self._numbers, self._device.running(), self._tracker if xrayed else nullcontext():
             value = next(self._generator)
-        return _loss(value, self._train, self._predicted)
+        return _loss(value, self._train, self._device.computes)
 
     def _keep_xray(self, index: int) -> int:
         """Keep the X-ray of this step if its peak is the highest so far, or memory ran out; the step's peak."""
@@ -254,10 +253,10 @@ def own_settings(train: Train) -> dict[str, inspect.Parameter]:
     """
     if not callable(train):
         raise BadTrain(f"{train!r} is not a function: give a generator train(device, **settings) that yields its loss.")
-    device, *rest = inspect.signature(train).parameters.values() or [None]
-    if device is None or device.kind in (device.KEYWORD_ONLY, device.VAR_KEYWORD):
+    parameters = list(inspect.signature(train).parameters.values())
+    if not parameters or parameters[0].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
         raise BadTrain(f"{_name(train)} takes no device: write it as train(device, **settings).")
-    named = {p.name: p for p in rest if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    named = {p.name: p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     for name in named.keys() & RESERVED:
         raise BadTrain(f"{_name(train)} has a setting {name!r}, which memlab itself takes: give it another name.")
     return named
@@ -282,27 +281,27 @@ def check_settings(train: Train, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: p.default for name, p in named.items() if p.default is not p.empty} | dict(settings)
 
 
-def _start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> Generator:
+def _start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> Generator[Any, None, None]:
     generator = train(device, **settings)
-    if not inspect.isgenerator(generator):
+    if not isinstance(generator, GeneratorType):
         raise BadTrain(
-            f"{_name(train)} returned a {type(generator).__name__}, not a generator: "
+            f"{_name(train)} returned {_a(generator)}, not a generator: "
             "yield the loss once in every training step, as in 'yield loss'."
         )
     return generator
 
 
-def _loss(value: Any, train: Train, predicted: bool) -> float | None:
+def _loss(value: Any, train: Train, computes: bool) -> float | None:
     if value is None:
         return None
     if isinstance(value, torch.Tensor):
         if value.numel() == 1 and not value.is_complex():
-            return None if predicted else float(value.detach())
+            return float(value.detach()) if computes else None
         found = f"a tensor of shape {tuple(value.shape)}"
     elif isinstance(value, Real) or getattr(value, "ndim", None) == 0:  # NumPy's numbers and arrays of one
         return float(value)
     else:
-        found = f"a {type(value).__name__}"
+        found = _a(value)
     raise BadTrain(f"{_name(train)} yielded {found}: yield one number, the loss of the step (or None).")
 
 
@@ -316,6 +315,12 @@ def _check_xray(xray: str) -> bool:
     if xray not in ("auto", "every"):
         raise BadValue(f"xray={xray!r} is not known: give 'auto' (some steps) or 'every'.")
     return xray == "every"
+
+
+def _a(value: object) -> str:
+    """The type of a value with its article: a str, an int."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _name(train: Train) -> str:

@@ -142,6 +142,11 @@ class Trace:
         return self._peak_event.op
 
     @property
+    def computed(self) -> bool:
+        """Whether numbers were computed. A prediction has bytes only: no losses, no seconds."""
+        return any(step.seconds is not None for step in self.steps)
+
+    @property
     def losses(self) -> tuple[float | None, ...]:
         """The loss of every step."""
         return tuple(step.loss for step in self.steps)
@@ -149,7 +154,7 @@ class Trace:
     @property
     def seconds_per_step(self) -> float | None:
         """The median of the plain steps' seconds (the first step left out, it warms up); None without any."""
-        plain = [step.seconds for step in self.steps[1:] if not step.xrayed]
+        plain = [step.seconds for step in self.steps[1:] if not step.xrayed and step.seconds is not None]
         return statistics.median(plain) if plain else None
 
     @property
@@ -213,8 +218,8 @@ class Trace:
                 steps=tuple(Step(**step | {"loss": _number(step["loss"])}) for step in fields.pop("steps")),
                 start={Category(name): count for name, count in fields.pop("start").items()},
                 events=tuple(_rows(fields.pop("events"))),
-                notes=tuple(fields.pop("notes")),
-                guesses=tuple(fields.pop("guesses")),
+                notes=tuple(fields.pop("notes", ())),
+                guesses=tuple(fields.pop("guesses", ())),
                 oom=OutOfMemory(**oom | {"phase": Phase(oom["phase"])}) if oom else None,
                 **fields,
             )
@@ -249,16 +254,16 @@ def _number(loss: float | str | None) -> float | None:
     return None if loss is None else float(loss)
 
 
-def _columns(events: Iterable[Event]) -> dict[str, list]:
+def _columns(events: Iterable[Event]) -> dict[str, list[Any]]:
     """Events as columns, each distinct text written once: a step of 5,000 events in some 100 kB."""
     texts: dict[str, int] = {}
-    columns: dict[str, list] = {"bytes": [event.bytes for event in events]}
+    columns: dict[str, list[Any]] = {"bytes": [event.bytes for event in events]}
     for name in _EVENT_TEXTS:
         columns[name] = [texts.setdefault(str(getattr(event, name)), len(texts)) for event in events]
     return columns | {"texts": list(texts)}
 
 
-def _rows(columns: Mapping[str, list]) -> Iterable[Event]:
+def _rows(columns: Mapping[str, list[Any]]) -> Iterable[Event]:
     texts = columns["texts"]
     for count, category, phase, module, op in zip(
         columns["bytes"], *(columns[name] for name in _EVENT_TEXTS), strict=True

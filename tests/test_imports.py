@@ -1,8 +1,10 @@
-"""What may import what: torch stays out of the plain modules, and each heavy package has one home."""
+"""What may import what: downward only, never in a circle; torch and each heavy package at home."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,94 @@ def test_a_figure_of_a_saved_trace_needs_no_torch():
 
 def test_the_measurement_of_loaded_packages_works():
     assert "numpy" in loaded_by("import numpy")
+
+
+# The rooms of the house, files and folders of the package, the lowest first: each may import from those before it.
+ROOMS = (
+    *("errors", "patching", "versions", "units", "text", "categories", "oom", "trace"),
+    *("files", "shipped", "palette", "logbook", "sizes", "data", "nets", "techniques"),
+    *("allocator", "tracking", "devices", "vgpu", "run"),
+    *("plots", "display", "record", "lab", "cli", "__main__", "__init__"),
+)
+MOST_LINES = 350
+
+
+def room(name: str) -> str:
+    """The room that a file is in: ``"vgpu"`` for ``"vgpu/mode.py"``."""
+    return name.partition("/")[0].removesuffix(".py")
+
+
+def target(module: str, files: Iterable[str]) -> str | None:
+    """The file of a module of the package, None where there is none."""
+    path = "/".join(module.split(".")[1:])
+    return next((file for file in (f"{path}.py", f"{path}/__init__.py".lstrip("/")) if file in files), None)
+
+
+def arrows(modules: Mapping[str, str]) -> dict[str, set[str]]:
+    """Each file of the package, and the files of the package that it imports, at its top or inside its functions."""
+    return {
+        name: {file for module in memlab_modules(source, modules) if (file := target(module, modules))}
+        for name, source in modules.items()
+    }
+
+
+def memlab_modules(source: str, files: Iterable[str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] == "memlab")
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "memlab names what it imports from memlab.* on"
+            if node.module.partition(".")[0] == "memlab":
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                yield from (name if target(name, files) else node.module for name in names)
+
+
+def upward(graph: Mapping[str, set[str]]) -> list[str]:
+    """The arrows from a room to one that stands above it."""
+    return [
+        f"{name} imports {file}"
+        for name, files in graph.items()
+        for file in sorted(files)
+        if ROOMS.index(room(file)) > ROOMS.index(room(name))
+    ]
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Files that import each other in a circle; none if there is no circle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_every_file_has_a_room():
+    assert {room(name) for name in MODULES} <= set(ROOMS)
+
+
+def test_imports_point_downward():
+    assert upward(arrows(MODULES)) == []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    assert circle(arrows(MODULES)) == []
+
+
+def test_no_file_is_long():
+    lengths = {name: source.count("\n") for name, source in MODULES.items()}
+    assert {name: length for name, length in lengths.items() if length >= MOST_LINES} == {}
+
+
+def test_the_checks_find_what_they_look_for():
+    modules = {
+        "units.py": "def f():\n    from memlab.lab.panel import Lab",
+        "lab/__init__.py": "from memlab.lab import panel",
+        "lab/panel.py": "import memlab.lab.words, torch",
+        "lab/words.py": "from memlab.lab import Lab",
+    }
+    graph = arrows(modules)
+    assert graph["lab/__init__.py"] == {"lab/panel.py"}
+    assert graph["lab/words.py"] == {"lab/__init__.py"}
+    assert upward(graph) == ["units.py imports lab/panel.py"]
+    assert set(circle(graph)) == {"lab/__init__.py", "lab/panel.py", "lab/words.py"}
+    assert circle({"units.py": {"errors.py"}}) == []

@@ -3,6 +3,7 @@
 import gc
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,6 +11,7 @@ from torch import nn
 from memlab.devices import open_device
 from memlab.errors import BadTrain, BadValue
 from memlab.run import Run, measure, sweep
+from memlab.trace import Category, Trace
 
 
 def train(device, *, batch_size=8, width=32, depth=3):
@@ -206,7 +208,7 @@ def takes_keywords_only(*, device):
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        (returns_a_number, "returned a int, not a generator"),
+        (returns_a_number, "returned an int, not a generator"),
         (yields_nothing, "yielded nothing"),
         (yields_a_matrix, r"yielded a tensor of shape \(2, 3\)"),
         (yields_text, "yielded a str"),
@@ -268,3 +270,41 @@ def test_a_sweep_runs_every_combination_of_its_lists():
     traces = sweep(train, width=[16, 32], depth=[1, 2], batch_size=4, device="cpu")
     assert [(t.settings["width"], t.settings["depth"]) for t in traces] == [(16, 1), (16, 2), (32, 1), (32, 2)]
     assert traces[0].peak_allocated < traces[-1].peak_allocated
+
+
+def test_a_setting_that_is_no_number_survives_json():
+    def odd(device, *, lr=float("nan"), limit=float("inf")):
+        yield 0.0
+
+    trace = measure(odd, device="cpu")
+    assert trace.settings == {"lr": "nan", "limit": "inf"}
+    assert Trace.from_json(trace.to_json()) == trace
+
+
+def test_losses_may_be_numbers_of_numpy():
+    def with_numpy(device):
+        yield np.float32(1.5)
+        yield np.int64(2)
+        yield np.array(2.5)
+        yield torch.tensor(3.0).numpy()
+
+    assert measure(with_numpy, device="cpu", steps=4).losses == (1.5, 2.0, 2.5, 3.0)
+
+
+def test_lazy_modules_get_their_bytes_when_they_first_run():
+    def lazy(device):
+        model = torch.nn.Sequential(torch.nn.LazyLinear(16, bias=False), torch.nn.LazyBatchNorm1d()).to(device)
+        optimizer = None
+        while True:
+            loss = model(torch.ones(4, 8, device=device)).sum()
+            optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+            loss.backward()
+            yield loss
+            optimizer.step()
+            optimizer.zero_grad()
+
+    trace = measure(lazy, device="cpu", xray="every")
+    weights = 4 * (8 * 16 + 2 * 16)
+    assert trace.start[Category.PARAMETER] == weights
+    assert trace.start[Category.GRADIENT] == weights
+    assert trace.start[Category.BUFFER] == 4 * 2 * 16 + 8

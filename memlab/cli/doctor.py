@@ -225,10 +225,11 @@ def _torch_facts() -> dict[str, Any]:
 
 def _why_no_virtual_gpu() -> str:
     from memlab.errors import NoVirtualGpu
-    from memlab.vgpu import backend
 
     try:
-        backend.register()
+        from memlab.vgpu.assembly import register  # this too fails where PyTorch lacks a name
+
+        register()
     except NoVirtualGpu as error:
         return str(error).rstrip(".")
     return ""

@@ -32,13 +32,13 @@ def report(target: str, trace: "Trace") -> Iterator[str]:
         yield f"{'reserved':<22}{format_bytes(trace.peak_reserved):>9}"
     yield ""
     yield f"{'steps':<22}{len(trace.steps)}"
-    if trace.source == "measured":
+    if trace.computed:
         yield f"{'seconds a step':<22}{_seconds(trace)}"
         yield f"{'loss':<22}{_losses(trace)}"
     yield f"{'flops of a step':<22}{trace.flops:,}"
     yield ""
     yield f"{capital(trace.sentence)}."
-    if trace.source == "predicted" and trace.oom:
+    if trace.oom and trace.peak_reserved is not None:  # an allocator said it
         yield trace.oom.message
     yield from trace.notes
     if trace.peak_reserved is None:

@@ -1,6 +1,6 @@
 """What a run asks of the device that it trains on: its name, its allocator's counters, a limit, a tracker."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -12,8 +12,10 @@ class Device(Protocol):
     """What a run asks of a device. The CPU, a CUDA card and the virtual GPU answer."""
 
     source: str  # "measured" or "predicted"
-    takes_turns: bool  # whether another run beside it would disturb it
     device: torch.device  # what train is given
+    takes_turns: bool = True  # whether another run beside it would disturb it
+    computes: bool = True  # or there are bytes only: no losses, no seconds
+    keeps_history: bool = False  # whether the allocator can be asked for all its events
 
     @property
     def name(self) -> str:
@@ -22,13 +24,16 @@ class Device(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about the run that its trace should carry."""
+        return ()
 
     @property
     def guesses(self) -> tuple[str, ...]:
         """Lines of the loop that asked for a number which nobody knows."""
+        return ()
 
     def occupied(self, *belongings: Any) -> AbstractContextManager:
         """The context of a whole run of a loop that can reach ``belongings``."""
+        return nullcontext()
 
     def tracker(self, budget: int | None) -> Tracker:
         """The tracker of a run. A budget of so many bytes is for it to keep where the device cannot."""
@@ -38,9 +43,13 @@ class Device(Protocol):
 
     def running(self) -> AbstractContextManager:
         """The context in which ``train`` runs."""
+        return nullcontext()
 
     def start_step(self) -> None:
         """Forget the peak of the step before."""
+
+    def wait(self) -> None:
+        """Wait until the device has done all that it was given to do."""
 
     def peak_allocated(self) -> int | None:
         """The most bytes allocated since ``start_step``; None where nobody counts."""
@@ -50,6 +59,13 @@ class Device(Protocol):
 
     def set_budget(self, budget: int | None) -> None:
         """Limit the device's allocator to so many bytes, where it has one; None gives the whole device back."""
+
+    def set_allocator(self, settings: str) -> None:
+        """Give the device's caching allocator settings, in the words of PYTORCH_CUDA_ALLOC_CONF, where it has one."""
+
+    def facts(self) -> dict[str, Any]:
+        """What else a recording says of the device."""
+        return {}
 
     def release(self) -> None:
         """Free what the run left behind."""

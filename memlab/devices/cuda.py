@@ -1,27 +1,30 @@
 """One CUDA card, as a run sees it."""
 
 import gc
+import math
+import subprocess
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 
+from memlab.devices.base import Device
 from memlab.tracking import Tracker
+from memlab.tracking.internals import clear_cublas_workspaces, set_allocator_settings
 from memlab.tracking.randomness import SEED
 
 
-class Cuda:
+class Cuda(Device):
     """One CUDA card. Its caching allocator's own peak is the truth."""
 
     source = "measured"
-    takes_turns = True
-    notes = ()
-    guesses = ()
+    keeps_history = True
 
     def __init__(self, device: torch.device):
         self.device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         self._last = 0
+        self._peaks = [0, 0]  # of this step, before the counters were last reset: allocated, reserved
 
     @property
     def name(self) -> str:
@@ -47,26 +50,34 @@ class Cuda:
         return False
 
     def running(self) -> AbstractContextManager:
-        """Nothing special."""
-        return nullcontext()
+        """The card is the current one: what asks for ``"cuda"`` gets it."""
+        return torch.cuda.device(self.device)
 
     def start_step(self) -> None:
         """Forget the peak of the step before."""
         torch.cuda.reset_peak_memory_stats(self.device)
+        self._peaks = [0, 0]
+
+    def wait(self) -> None:
+        """Wait for the kernels."""
+        torch.cuda.synchronize(self.device)
 
     def peak_allocated(self) -> int | None:
         """The most bytes in live blocks since ``start_step``."""
-        return torch.cuda.max_memory_allocated(self.device)
+        return max(self._peaks[0], torch.cuda.max_memory_allocated(self.device))
 
     def peak_reserved(self) -> int | None:
         """The most bytes held from the driver since ``start_step``."""
-        return torch.cuda.max_memory_reserved(self.device)
+        return max(self._peaks[1], torch.cuda.max_memory_reserved(self.device))
 
     def read_and_reset_peak(self) -> tuple[int, int]:
         """Bytes allocated now and at most since the last call."""
-        counters = torch.cuda.memory_stats_as_nested_dict(self.device)["allocated_bytes"]["all"]
-        torch.cuda.reset_peak_memory_stats(self.device)
-        current, peak = counters["current"], counters["peak"]
+        counters = torch.cuda.memory_stats_as_nested_dict(self.device)
+        allocated, reserved = counters["allocated_bytes"]["all"], counters["reserved_bytes"]["all"]
+        self._peaks = [max(self._peaks[0], allocated["peak"]), max(self._peaks[1], reserved["peak"])]
+        current, peak = allocated["current"], allocated["peak"]
+        if peak > current:
+            torch.cuda.reset_peak_memory_stats(self.device)
         # A peak no higher than what was allocated at the last call may be that very moment, before later frees.
         peak = peak if peak > self._last else current
         self._last = current
@@ -75,10 +86,42 @@ class Cuda:
     def set_budget(self, budget: int | None) -> None:
         """Let the allocator hold at most ``budget`` bytes; None gives the whole card back."""
         total = torch.cuda.get_device_properties(self.device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (budget or total) / total), self.device)
+        torch.cuda.set_per_process_memory_fraction(_fraction(budget or total, total), self.device)
+
+    def set_allocator(self, settings: str) -> None:
+        """Give the caching allocator settings, in the words of PYTORCH_CUDA_ALLOC_CONF."""
+        set_allocator_settings(settings)
+
+    def facts(self) -> dict[str, Any]:
+        """The driver, the libraries, and the card's figures."""
+        properties = torch.cuda.get_device_properties(self.device)
+        return {
+            "driver": _driver(),
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+            "total_memory": properties.total_memory,
+            "capability": [properties.major, properties.minor],
+            "processors": properties.multi_processor_count,
+        }
 
     def release(self) -> None:
         """Drop garbage cycles, and give cuBLAS's workspaces and cached blocks back: the next run starts cold."""
         gc.collect()
-        torch._C._cuda_clearCublasWorkspaces()
+        clear_cublas_workspaces()
         torch.cuda.empty_cache()
+
+
+def _fraction(budget: int, total: int) -> float:
+    """What of ``total`` bytes, multiplied and cut off as the allocator does, allows ``budget`` bytes and not fewer."""
+    fraction = min(1.0, budget / total)
+    while fraction < 1.0 and int(fraction * total) < budget:
+        fraction = math.nextafter(fraction, 1.0)
+    return fraction
+
+
+def _driver() -> str | None:
+    command = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0")
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -22,7 +22,6 @@ from memlab.run import Run, Train, check_settings, own_settings
 from memlab.trace import Step, Trace
 from memlab.units import format_bytes, parse_bytes
 from memlab.vgpu import find_card
-from memlab.vgpu.gpu import VirtualGpu
 
 SECONDS_PER_FRAME = 0.1
 GHOSTS = 3
@@ -208,6 +207,8 @@ class Session:
 
     def _predict_in_worker(self, settings: dict[str, Any], gpu: str, stopping: threading.Event) -> None:
         try:
+            from memlab.vgpu.gpu import VirtualGpu  # here, because a PyTorch that cannot carry it can still measure
+
             run = Run(self._train, settings, VirtualGpu(gpu), steps=MOST_STEPS, stopping=stopping)
             with suppress(Stopped), run:
                 self._predict_until_steady(run, stopping)

@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-import memlab
-from memlab.devices import Cuda, Device
+from memlab.devices import Device
 from memlab.errors import NotARecording
 from memlab.files import write_atomically
 from memlab.record.cases import Case
 from memlab.record.events import EventRecorder
 from memlab.run import Run
 from memlab.trace import Category, Trace
+from memlab.versions import __version__
 
 FORMAT = 1
 ALLOCATOR_VARIABLE = "PYTORCH_ALLOC_CONF"
@@ -101,8 +101,7 @@ def allocator_settings(settings: str, device: Device) -> Iterator[None]:
 
 def _tell_allocator(settings: str, device: Device) -> None:
     device.release()  # what is cached was cut by the old rules
-    if isinstance(device, Cuda):
-        torch.cuda.memory._set_allocator_settings(settings)
+    device.set_allocator(settings)
 
 
 def _read_or_begin(file: Path, device: Device) -> dict[str, Any]:
@@ -117,25 +116,15 @@ def _read_or_begin(file: Path, device: Device) -> dict[str, Any]:
 
 
 def _machine(device: Device) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+    return {
         "source": device.source,
         "device": device.name,
-        "memlab": memlab.__version__,
+        "memlab": __version__,
         "commit": _ask("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        **device.facts(),
     }
-    if isinstance(device, Cuda):
-        properties = torch.cuda.get_device_properties(device.device)
-        facts |= {
-            "driver": _ask("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"),
-            "cuda": torch.version.cuda,
-            "cudnn": torch.backends.cudnn.version(),
-            "total_memory": properties.total_memory,
-            "capability": [properties.major, properties.minor],
-            "processors": properties.multi_processor_count,
-        }
-    return facts
 
 
 def _ask(*command: str) -> str | None:
@@ -153,7 +142,7 @@ def _record_case(case: Case, device: Device, file: Path) -> dict[str, Any]:
         with allocator_settings(case.allocator, device):
             result |= _unwatched(case, device)
             result |= _watched(case, device)
-            if case.events and isinstance(device, Cuda):
+            if case.events and device.keeps_history:
                 result["events"] = _write_events(case, device, file)
     except Exception as error:  # the other cases may do better
         last = traceback.extract_tb(error.__traceback__)[-1]
@@ -163,7 +152,7 @@ def _record_case(case: Case, device: Device, file: Path) -> dict[str, Any]:
 
 def _unwatched(case: Case, device: Device) -> dict[str, Any]:
     """Peaks and seconds of steps that nobody looks into: bytes are [allocated, reserved] a step."""
-    if device.source == "predicted":
+    if not device.computes:
         trace = Run(case.loop, case.settings, device, steps=3).complete()
         reserved = trace.peak_reserved
         return {"peaks": [[step.peak_allocated, reserved] for step in trace.steps], "oom": trace.oom is not None}
@@ -175,7 +164,7 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
             device.start_step()
             begun = time.perf_counter()
             next(generator)
-            _wait(device)
+            device.wait()
             seconds.append(time.perf_counter() - begun)
             peaks.append([device.peak_allocated(), device.peak_reserved()])
     except torch.OutOfMemoryError as error:
@@ -214,7 +203,7 @@ def _write_events(case: Case, device: Device, file: Path) -> str:
         with EventRecorder() as recorder:
             for _ in range(2):
                 next(generator)
-            _wait(device)
+            device.wait()
     finally:
         generator.close()
         device.release()
@@ -222,11 +211,6 @@ def _write_events(case: Case, device: Device, file: Path) -> str:
     trace = recorder.trace(f"two steps of {case.name} from a cold start, on {device.name}, torch {torch.__version__}")
     file.with_name(name).write_bytes(gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), mtime=0))
     return name
-
-
-def _wait(device: Device) -> None:
-    if isinstance(device, Cuda):
-        torch.cuda.synchronize(device.device)
 
 
 def _text(recording: dict[str, Any]) -> str:

@@ -28,8 +28,7 @@ IN_NODES = {
 }
 _NODE_OPERATORS = {func for rules in IN_NODES.values() for func in rules}
 
-# By id: operators live for ever, and hash slowly.
-CANDIDATES = {id(func) for func in (aten.add.Tensor, *ON_FRESH_ZEROS, *_NODE_OPERATORS)}
+CANDIDATES = {aten.add.Tensor, *ON_FRESH_ZEROS, *_NODE_OPERATORS}
 
 # How often a tensor that only the engine's buffer, or the formula at work, holds is referred to when a dispatch mode
 # sees it: by its holder, by the dispatcher (twice) and by its Python object; its storage by the tensor and by Python's

@@ -42,12 +42,17 @@ __all__ = [
     "current_node",
     "exclude_dispatch_key",
     "in_compiled_code",
+    "is_composite",
     "is_dense",
+    "is_view",
     "modes_above",
     "modes_of_this_thread",
+    "on_again",
     "reference_counts",
+    "set_allocator_settings",
     "set_modes_aside",
     "switch_dispatch_key",
+    "unwrapped",
     "without_compiling",
 ]
 
@@ -118,6 +123,17 @@ def reference_counts(tensor: torch.Tensor) -> tuple[int, int] | None:
     return tensor._use_count(), _storage_count(tensor.untyped_storage()._cdata)
 
 
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that ``torch.func`` has wrapped, through all its levels; any other tensor as it is.
+
+    Lost without the names: parameters inside of ``torch.func`` are not known as such.
+    """
+    functorch = getattr(torch._C, "_functorch", None)
+    while functorch is not None and functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def clear_cublas_workspaces() -> None:
     """Give back what cuBLAS keeps for each thread. Lost without the name: the next run starts with it."""
     if clear := getattr(torch._C, "_cuda_clearCublasWorkspaces", None):
@@ -139,7 +155,40 @@ def exclude_dispatch_key(name: str, on: bool) -> None:
         switch(name, on)
 
 
+def is_composite(func) -> bool:
+    """Whether an operator is made of others. A mode sees it whole where autograd has not taken it apart: in
+    ``torch.inference_mode`` and below tensor subclasses. Lost without the name: what it does inside.
+    """
+    key = getattr(torch._C.DispatchKey, "CompositeImplicitAutograd", None)
+    return key is not None and hasattr(func, "has_kernel_for_dispatch_key") and func.has_kernel_for_dispatch_key(key)
+
+
+def is_view(func) -> bool:
+    """Whether all results of an operator are views of its arguments. Lost without the name: a little time."""
+    returns = func._schema.returns if hasattr(func, "_schema") else ()
+    return bool(returns) and all(value.alias_info and not value.alias_info.is_write for value in returns)
+
+
+@contextmanager
+def on_again(mode: TorchDispatchMode) -> Iterator[None]:
+    """A context in which a mode that handles an operator sees operators itself."""
+    TorchDispatchMode.__enter__(mode)
+    try:
+        yield
+    finally:
+        TorchDispatchMode.__exit__(mode, None, None, None)
+
+
 COMPILER = "torch._dynamo"  # the module, for whom wants to know whether something may have been compiled yet
+
+
+def set_allocator_settings(settings: str) -> None:
+    """Give CUDA's caching allocator settings while it is in use. The name has changed: torch 2.13 warns of the old one.
+
+    Lost without both: a recording with other settings fails, in words.
+    """
+    tell = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or torch.cuda.memory._set_allocator_settings
+    tell(settings)
 
 
 def in_compiled_code() -> bool:

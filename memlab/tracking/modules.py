@@ -8,11 +8,27 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from memlab.tracking.nested import tensors_in
+
+
+class _Name(NamedTuple):
+    """A module by the model that it is in (its class's name) and its path there, ``""`` for the model itself."""
+
+    model: str
+    path: str
+
+    def is_in(self, other: "_Name") -> bool:
+        return self.model == other.model and (
+            not other.path or self.path == other.path or self.path.startswith(f"{other.path}.")
+        )
+
+
+_NONE = _Name("", "")
 
 
 class ModulesAtWork:
@@ -21,18 +37,23 @@ class ModulesAtWork:
     Args:
         tracked: whether the thread that runs now is to be followed; hooks on modules are process-wide.
         on_root: called with a module that is entered while no other is at work.
+
+    Attributes:
+        name: the innermost module at work, such as ``"blocks.3.mlp"``; ``""`` if there is none.
     """
 
     def __init__(self, tracked: Callable[[], bool], on_root: Callable[[torch.nn.Module], None]):
+        self.name = ""
         self._tracked = tracked
         self._on_root = on_root
-        self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, _Name] = weakref.WeakKeyDictionary()
         self._hooks = ExitStack()
 
     def start(self) -> None:
         """Begin to follow."""
-        self._stack: list[tuple[str, str]] = []  # of the modules at work: the name, and of what it was called in
-        self._in_backward = ""
+        self._stack: list[tuple[_Name, _Name]] = []  # of the modules at work: which, and which it was called in
+        self._in_backward = _NONE
+        self._show()
         self._hooks.callback(register_module_forward_pre_hook(self._enter).remove)
         self._hooks.callback(register_module_forward_hook(self._leave, with_kwargs=True, always_call=True).remove)
 
@@ -41,39 +62,42 @@ class ModulesAtWork:
         self._hooks.close()
 
     @property
-    def name(self) -> str:
-        """The innermost module at work, such as ``"blocks.3.mlp"``; ``""`` if there is none."""
-        return self._stack[-1][0] if self._stack else self._in_backward
-
-    @property
     def in_forward(self) -> bool:
         """Whether a module's forward is running."""
         return bool(self._stack)
 
     def leave_backward(self) -> None:
         """Backward has ended."""
-        self._in_backward = ""
+        self._in_backward = _NONE
+        self._show()
+
+    def _show(self) -> None:
+        innermost = self._stack[-1][0] if self._stack else self._in_backward
+        self.name = innermost.path or innermost.model
 
     def _enter(self, module: torch.nn.Module, args) -> None:
         if not self._tracked():
             return
         if not self._stack:
             self._on_root(module)
-        self._stack.append((self._name_of(module), self.name))
+        outer = self._stack[-1][0] if self._stack else self._in_backward
+        self._stack.append((self._name_of(module), outer))
+        self._show()
 
     def _leave(self, module: torch.nn.Module, args: tuple, *rest) -> None:
         *kwargs, output = rest  # after an error PyTorch leaves the keyword arguments out
         if not self._tracked() or not self._stack:
             return
         name, outer = self._stack.pop()
+        self._show()
         if torch.is_grad_enabled():
             self._on_gradient((args, *kwargs), partial(self._leave_backward, name, outer))
             self._on_gradient(output, partial(self._enter_backward, name))
 
-    def _name_of(self, module: torch.nn.Module) -> str:
+    def _name_of(self, module: torch.nn.Module) -> _Name:
         if module not in self._names:  # a root: its parts get their names with it
-            for name, part in module.named_modules():
-                self._names.setdefault(part, name.replace("_orig_mod.", "") or type(module).__name__)
+            for path, part in module.named_modules():
+                self._names.setdefault(part, _Name(type(module).__name__, path.replace("_orig_mod.", "")))
         return self._names[module]
 
     def _on_gradient(self, value: object, hook: Callable) -> None:
@@ -84,14 +108,12 @@ class ModulesAtWork:
     # Backward enters a module with the gradient of its output and leaves it with that of its input. Hooks
     # of a module and of its parent may sit on one tensor, so entering never goes up and leaving never down.
 
-    def _enter_backward(self, name: str, gradient: torch.Tensor) -> None:
-        if not _inside(self._in_backward, name):
+    def _enter_backward(self, name: _Name, gradient: torch.Tensor) -> None:
+        if not self._in_backward.is_in(name):
             self._in_backward = name
+            self._show()
 
-    def _leave_backward(self, name: str, outer: str, gradient: torch.Tensor) -> None:
-        if _inside(self._in_backward, name):
+    def _leave_backward(self, name: _Name, outer: _Name, gradient: torch.Tensor) -> None:
+        if self._in_backward.is_in(name):
             self._in_backward = outer
-
-
-def _inside(name: str, module: str) -> bool:
-    return name == module or name.startswith(f"{module}.")
+            self._show()

@@ -5,6 +5,8 @@ from dataclasses import fields, is_dataclass
 
 import torch
 
+from memlab.tracking.internals import unwrapped
+
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:
     """The tensors in nested lists, tuples, dicts and dataclasses."""
@@ -30,7 +32,11 @@ def is_wrapper(kind: type) -> bool:
 
 
 def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors that have storages: the tensor itself, or those that a wrapper or a sparse tensor holds."""
+    """The tensors that have storages: the tensor itself, or those that a wrapper or a sparse tensor holds.
+
+    What ``torch.func`` wraps (``grad``, ``vmap``) is taken out of it.
+    """
+    tensor = unwrapped(tensor)
     if is_wrapper(type(tensor)):
         names, _ = tensor.__tensor_flatten__()
         for name in names:

@@ -5,6 +5,7 @@ Storages are followed, not tensors, because views share them.
 
 import weakref
 from collections.abc import Iterable
+from typing import Protocol
 
 import torch
 
@@ -16,6 +17,13 @@ from memlab.tracking.nested import inner_tensors
 
 class BudgetExceeded(torch.OutOfMemoryError):
     """An allocation that the budget does not allow: what a tracker raises in the place of a card."""
+
+
+class Allocator(Protocol):
+    """The counters of a device's allocator."""
+
+    def read_and_reset_peak(self) -> tuple[int, int]:
+        """Bytes allocated now, and the most since the last call; the peak then starts again from now."""
 
 
 class Record:
@@ -63,13 +71,15 @@ class Storages:
         self.failed: OutOfMemory | None = None
         self._workspace = Record(0, -1, Phase.OTHER)
         self._workspace.resident = Category.WORKSPACE
+        self._earlier = Record(0, -1, Phase.OTHER)  # what was allocated while the tracker was off, in all
+        self._earlier.resident = Category.HELD
         self._refs: dict[int, _Ref] = {}
         self._recording = False
 
     def _start_events(self) -> None:
         """Begin a step."""
         self._events: list[tuple[Record, int, Phase, str, object]] = []
-        self._records = [self._workspace, *(ref.record for ref in self._refs.values())]
+        self._records = [self._workspace, self._earlier, *(ref.record for ref in self._refs.values())]
         for record in self._records:
             record.born = -1
         self.peak = self.live
@@ -131,6 +141,23 @@ class Storages:
     def _resize(self, record: Record, nbytes: int) -> None:
         delta, record.nbytes = nbytes - record.nbytes, nbytes
         self._change(record, delta, self._op)
+
+    def _hold_over(self, current: int) -> None:
+        """A step begins with so many bytes allocated: what no storage explains is older than the step."""
+        self._workspace_at_start = self._workspace.nbytes
+        if current > self.live:
+            self._resize(self._earlier, self._earlier.nbytes + current - self.live)
+        self._explain(current, self._workspace.nbytes)
+
+    def _explain(self, current: int, workspace: int) -> None:
+        """So many bytes are allocated now: what no storage explains is workspace.
+
+        Where less is, a storage that nobody saw was freed: what is older goes before ``workspace`` bytes do.
+        """
+        rest = self._workspace.nbytes + current - self.live
+        older = min(max(0, min(workspace, self._workspace_at_start) - rest), self._earlier.nbytes)
+        self._resize(self._earlier, self._earlier.nbytes - older)
+        self._resize(self._workspace, rest + older)
 
     def _take(self, record: Record) -> None:
         """A storage is about to be counted: a tracker that stands in for a card finds it a place."""

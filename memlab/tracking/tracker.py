@@ -4,7 +4,6 @@ import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch.utils.module_tracker import ModuleTracker
@@ -15,7 +14,7 @@ from memlab.oom import OutOfMemory, asked_bytes, is_out_of_memory
 from memlab.trace import Event
 from memlab.tracking import randomness
 from memlab.tracking.flops import FlopCounter
-from memlab.tracking.inplace import CANDIDATES, in_place
+from memlab.tracking.inplace import in_place
 from memlab.tracking.internals import (
     COMPILER,
     TorchDispatchMode,
@@ -23,14 +22,16 @@ from memlab.tracking.internals import (
     in_compiled_code,
     modes_above,
     modes_of_this_thread,
+    on_again,
     without_compiling,
 )
 from memlab.tracking.labels import Marks, label
 from memlab.tracking.modules import ModulesAtWork
 from memlab.tracking.nested import is_wrapper
+from memlab.tracking.operators import operator
 from memlab.tracking.optimizers import OptimizersAtWork
 from memlab.tracking.residents import Residents
-from memlab.tracking.storages import Storages
+from memlab.tracking.storages import Allocator, Storages
 
 COMPILED = (
     "What is given to torch.compile ran eagerly in the X-rayed steps, which are shown, and compiled in the others."
@@ -45,13 +46,6 @@ class Xray:
     events: tuple[Event, ...]
     peak_allocated: int
     flops: int
-
-
-class Allocator(Protocol):
-    """The counters of a device's allocator."""
-
-    def read_and_reset_peak(self) -> tuple[int, int]:
-        """Bytes allocated now, and the most since the last call; the peak then starts again from now."""
 
 
 class Tracker(Storages, TorchDispatchMode):
@@ -105,7 +99,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizers.start()
         self._hooks = ExitStack()
         self._compiler_is_off = False
-        self._adopt_gradients()
+        self._adopt()
         self._held = [(record, record.nbytes) for record in self._records]  # when the step begins
         self._turn_compiler_off()
         with modes_above(None):  # one that train has entered, and not left when it yielded
@@ -144,6 +138,9 @@ class Tracker(Storages, TorchDispatchMode):
         if types and any(map(is_wrapper, types)):
             self._update_phase(func, args)
             return NotImplemented  # the wrapper's own rules are asked next; what they do with its inner tensors is seen
+        if operator(func).is_composite:
+            with on_again(self):
+                return func.decompose(*args, **(kwargs or {}))
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func, args, kwargs):
@@ -163,7 +160,9 @@ class Tracker(Storages, TorchDispatchMode):
         for value in kwargs.values():
             if isinstance(value, torch.Tensor):
                 self._see(value, False)
-        out = self._call(self._as_without_a_mode(func, args, kwargs, previous), args, kwargs)
+        known = operator(func)
+        run = self._as_without_a_mode(func, args, kwargs, previous) if known.may_be_in_place else func
+        out = self._call(run, args, kwargs)
         if isinstance(out, torch.Tensor):
             self._see(out, True)
         elif isinstance(out, tuple | list):
@@ -172,12 +171,13 @@ class Tracker(Storages, TorchDispatchMode):
                     self._see(value, True)
         if self._allocator:
             self._see_workspace(func, args, out)
-        self._flops.count(func, args, kwargs, out)
+        if known.formula:
+            self._flops.count(known.formula, func, args, kwargs, out)
         return out
 
     def _as_without_a_mode(self, func, args, kwargs, previous):
         """The operator itself, or what autograd would do in place were no mode on."""
-        if self._phase is not Phase.BACKWARD or id(func) not in CANDIDATES or kwargs or torch.is_grad_enabled():
+        if self._phase is not Phase.BACKWARD or kwargs or torch.is_grad_enabled():
             return func
         ref = self._refs.get(id(args[0].untyped_storage())) if args[0].layout is torch.strided else None
         newest = ref is not None and ref.record is self._records[-1]
@@ -254,13 +254,19 @@ class Tracker(Storages, TorchDispatchMode):
 
     def _see_workspace(self, func, args, out) -> None:
         """What the allocator counts and no tensor explains, during the operator and after it."""
+        if operator(func).is_view:
+            return
         current, peak = self._allocator.read_and_reset_peak()
-        for allocated in (peak, current):
-            self._resize(self._workspace, self._workspace.nbytes + allocated - self.live)
+        before = self._workspace.nbytes
+        if peak > current:
+            self._resize(self._workspace, before + peak - self.live)
+        self._explain(current, before)
 
-    def _adopt_gradients(self) -> None:
-        """Count gradients born while the tracker was off: they are older than the step, not a part of it."""
+    def _adopt(self) -> None:
+        """Count what was born while the tracker was off: it is older than the step, not a part of it."""
         self._residents.gradients()
+        if self._allocator:
+            self._hold_over(self._allocator.read_and_reset_peak()[0])
         for record, *_ in self._events:
             record.born = -1
         self._events.clear()

@@ -33,7 +33,6 @@ class Prediction:
     asked: Counter[str] = field(default_factory=Counter)
     guessed: dict[str, None] = field(default_factory=dict)
     files: dict[Any, Any] = field(default_factory=dict)
-    _floats: int = 0
     written: dict[int, Any] = field(default_factory=dict)
 
     def start_step(self) -> None:
@@ -45,11 +44,6 @@ class Prediction:
         self.guessed[line] = None
         self.asked[line] += 1
         return self.asked[line]
-
-    def unknown_float(self) -> float:
-        """What is answered for a float that nobody knows: near 1, each a little lower than the one before."""
-        self._floats += 1
-        return 1 + 1 / (1000 + self._floats)
 
     def note(self, sentence: str) -> None:
         """Have the trace say this."""

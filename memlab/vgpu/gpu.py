@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
+from memlab.devices.base import Device
 from memlab.vgpu.assembly import register
 from memlab.vgpu.cards import find_card
 from memlab.vgpu.current import Prediction
@@ -18,7 +17,7 @@ from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.tracker import VirtualTracker
 
 
-class VirtualGpu:
+class VirtualGpu(Device):
     """A card that is not there. See :class:`memlab.devices.Device` for what it answers.
 
     Args:
@@ -31,6 +30,7 @@ class VirtualGpu:
 
     source = "predicted"
     takes_turns = False
+    computes = False
     device = CARD
 
     def __init__(self, name: str):
@@ -68,7 +68,6 @@ class VirtualGpu:
         """The context of a whole run: afterwards PyTorch and all that ``belongings`` lead to are as they were."""
         with PATCHES, self._prediction.undo:
             self._prediction.undo.callback(Belongings(*belongings).restore)
-            self._prediction.undo.callback(_restore_default_device, torch.get_default_device())
             yield
 
     @contextmanager
@@ -99,8 +98,3 @@ class VirtualGpu:
 
     def release(self) -> None:
         """Nothing is left behind."""
-
-
-def _restore_default_device(before: torch.device) -> None:
-    if torch.get_default_device() != before:
-        torch.set_default_device(None if before.type == "cpu" else before)

@@ -113,6 +113,8 @@ class VirtualMode(FakeTensorMode):
                 raise depends_on_data(func) from error
             return self._moved_to_the_card(results, func)
         except (UnsupportedOperatorException, UnsupportedFakeTensorException, NotImplementedError) as error:
+            if func in _LIKE:
+                return aten.empty_like.default(args[_LIKE[func]])
             raise no_kernel(func) from error
         except AssertionError as error:
             if "shape_env" in str(error):
@@ -196,6 +198,12 @@ def _ctc_loss(mode: VirtualMode, log_probs, targets, input_lengths, target_lengt
     return tuple(make_fake(mode, tensor, log_probs.fake_device) for tensor in empty)
 
 
+# Operators without a fake kernel whose result is like one of their arguments.
+_LIKE = {
+    aten._ctc_loss_backward.default: 1,  # the logarithms of probabilities
+    aten.multi_margin_loss_backward.default: 1,
+    aten.multilabel_margin_loss_backward.default: 1,
+}
 # Sizes that depend on numbers of which more is known here than PyTorch's fake kernels ask for.
 SIZED: dict[Any, Callable] = {
     aten.bincount.default: _bincount,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from memlab.patching import Change, Patches, where
 from memlab.vgpu import autocast, facade, saving, tensors
@@ -91,13 +92,21 @@ def _swapping(swap_tensors: Callable) -> Callable:
 
 
 def _keeping_buffers(apply: Callable) -> Callable:
-    """``Module.to`` puts other tensors in the place of buffers: the real ones are kept for the end."""
+    """``Module.to`` puts other tensors in the place of buffers: the real ones are kept for the end.
+
+    Lazy parameters only remember where they are wanted.
+    """
 
     def applied(self: torch.nn.Module, fn: Callable, recurse: bool = True) -> torch.nn.Module:
+        lazy = {name: fn(parameter) for name, parameter in self._parameters.items() if is_lazy(parameter)}
+        self._parameters.update(dict.fromkeys(lazy))  # they have no bytes to move yet; PyTorch passes over None
         for name, buffer in self._buffers.items():
             if isinstance(buffer, torch.Tensor) and not isinstance(buffer, FakeTensor):
                 current().undo.callback(self._buffers.__setitem__, name, buffer)
-        return apply(self, fn, recurse)
+        try:
+            return apply(self, fn, recurse)
+        finally:
+            self._parameters.update(lazy)
 
     return applied
 
@@ -118,12 +127,23 @@ def _materializing(materialize: Callable) -> Callable:
 
     def materialized(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         device = device or (CARD if tensors.is_lazy_of_the_card(self) else torch.device("cpu"))
-        data = torch.empty(shape, device=device, dtype=dtype or self.data.dtype)
+        data = torch.empty(shape, device=device, dtype=dtype or self.dtype)
         made = torch.nn.Parameter(data, self.requires_grad) if isinstance(self, torch.nn.Parameter) else data
         swap_contents(self, made)
         current().undo.callback(swap_contents, self, made)
 
     return materialized
+
+
+def _taken_back(set_default_device: Callable) -> Callable:
+    """``torch.set_default_device("cuda")``: until the prediction is over."""
+
+    def set_(device: Any) -> None:
+        before = torch.get_default_device()
+        current().undo.callback(set_default_device, None if before.type == "cpu" else before)
+        set_default_device(tensors.on_card(device))
+
+    return set_
 
 
 def _on_the_card(to: Callable) -> Callable:
@@ -211,6 +231,7 @@ _WRAPPED: list[tuple[Any, str, Callable]] = [
     (torch.nn.Module, "_apply", _keeping_buffers),
     (torch.nn.Module, "to", _on_the_card),
     (torch.nn.parameter.UninitializedTensorMixin, "materialize", _materializing),
+    (torch, "set_default_device", _taken_back),
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
     (torch, "compile", _refusing("torch.compile")),

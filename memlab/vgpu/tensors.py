@@ -13,6 +13,7 @@ from memlab.vgpu.facade import card_device
 from memlab.vgpu.internals import FakeTensor, disable_modes
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD, ENGINE
+from memlab.vgpu.refusals import nested
 from memlab.vgpu.results import make_fake
 from memlab.vgpu.saving import note_unwritten
 
@@ -46,9 +47,7 @@ def host_type(type_: Callable) -> Callable:
     """``tensor.type(torch.cuda.FloatTensor)``, as it was once written."""
 
     def typed(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-        name = (
-            dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}" if type(dtype) is type else ""
-        )
+        name = f"{dtype.__module__}.{dtype.__name__}" if isinstance(dtype, type) else str(dtype)
         if not name.startswith("torch.cuda."):
             return type_(self, dtype, *args, **kwargs)
         return self.to(CARD, getattr(torch, name.removeprefix("torch.cuda.")).dtype)
@@ -170,6 +169,17 @@ def _deepcopy(original: Callable) -> Callable:
     return copied
 
 
+def _get_nested_int(original: Callable) -> Callable:
+    """The ragged size of a jagged tensor is asked for."""
+
+    def asked(self: FakeTensor, **kwargs: Any) -> Any:
+        if type(self.fake_mode) is VirtualMode:
+            raise nested("torch.nested")
+        return original(self, **kwargs)
+
+    return asked
+
+
 # By name: what takes the place of FakeTensor's own, made from that.
 METHODS: dict[str, Callable] = {
     "__new__": _new,
@@ -178,6 +188,7 @@ METHODS: dict[str, Callable] = {
     "to": _to,
     "cuda": _cuda,
     "numpy": _numpy,
+    "get_nested_int": _get_nested_int,
     "is_cuda": lambda original: property(lambda self: self.fake_device.type == CARD.type),
     "record_stream": lambda original: lambda self, stream: None,
 }

@@ -83,8 +83,6 @@ def ask(tensor: torch.Tensor) -> bool | int | float | complex:
     value = value_of(tensor)
     if value is None or not value.origin.certain:
         note_guess()
-    if value is None and tensor.dtype.is_floating_point:
-        return current().unknown_float()
     return (_default(tensor) if value is None else value.tensor).item()
 
 

@@ -1,4 +1,7 @@
 import dataclasses
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -123,3 +126,14 @@ def test_this_very_machine(capsys):
     text = capsys.readouterr().out
     for subject in ("Python", "torch", "ipywidgets", "CPU", "CUDA", "bf16", "torch.compile", "distributed"):
         assert subject in text
+
+
+def test_a_torch_that_lacks_a_private_name_is_told_in_words():
+    code = (
+        "import torch; del torch._C._acc.PrivateUse1Hooks\n"
+        "from memlab.cli import main; raise SystemExit(main(['doctor']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "virtual GPU    no\n" in done.stdout
+    assert re.search(r"- virtual GPU: torch .* lacks what the virtual GPU needs .* measure still works", done.stdout)

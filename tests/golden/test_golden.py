@@ -59,6 +59,7 @@ def test_what_the_panel_says(golden):
         "a recorded run": recorded_summary(ON_A_CARD),
         "its name in the menu": run_name(ON_A_CARD),
         "an error in the loop": failure_sentence(ValueError("mine"), train),
+        "an error that is a sentence": failure_sentence(ValueError("It is mine: mend it."), train),
     }
     golden("panel_words.txt", listed(words))
 

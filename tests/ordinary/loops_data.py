@@ -94,7 +94,7 @@ def endless_stream(device):
     yield from over(DataLoader(Endless(), batch_size=128), device)
 
 
-@ordinary()
+@ordinary(refused="The thread", differs="refused")
 def prefetch_thread(device):
     """Batches are made, and moved to the device, in a thread of their own."""
     waiting, stop, batches = queue.Queue(maxsize=2), threading.Event(), [rows() for _ in range(5)]

@@ -252,7 +252,7 @@ def masked_language_model(device):
         yield loss
 
 
-@ordinary(differs=GUESSED, warns="The PyTorch API of nested tensors")
+@ordinary(refused="nested", differs=GUESSED, warns="The PyTorch API of nested tensors")
 def jagged_nested_tensors(device):
     model, head = nn.Linear(16, 32).to(device), nn.Linear(32, 1).to(device)
     optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)

@@ -9,12 +9,14 @@ from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 from memlab.nets import GPT, MLP
 from memlab.run import measure
 from memlab.trace import Category, Phase
 from memlab.tracking import Tracker
+from memlab.tracking.internals import on_again
 
 CPU = torch.device("cpu")
 FLOAT = 4
@@ -286,27 +288,97 @@ def test_the_cpus_own_attention_counts_as_a_cards():
 
 
 class FakeAllocator:
-    """An allocator that holds ``extra`` bytes beside the tensors, and ``scratch`` more during every operator."""
+    """Counts the tensors that a tracker sees, ``extra`` bytes beside them, and ``scratch`` more during an operator."""
 
     def __init__(self, extra, scratch):
-        self.extra, self.scratch, self.tracker = extra, scratch, None
+        self.extra, self.scratch = extra, scratch
+        self.tracker = Tracker(CPU, allocator=self)
 
     def read_and_reset_peak(self):
-        tensors = self.tracker.live - self.tracker._workspace.nbytes
-        return tensors + self.extra, tensors + self.extra + self.scratch
+        unseen = self.tracker._workspace.nbytes + self.tracker._earlier.nbytes
+        current = self.tracker.live - unseen + self.extra
+        return current, current + self.scratch
+
+
+def bytes_of(xray, category):
+    return [event.bytes for event in xray.events if event.category is category]
 
 
 def test_what_tensors_do_not_explain_is_workspace():
-    allocator = FakeAllocator(extra=1000, scratch=50)
-    allocator.tracker = tracker = Tracker(CPU, allocator=allocator)
-    with tracker:
+    allocator = FakeAllocator(extra=0, scratch=50)
+    with allocator.tracker as tracker:
+        allocator.extra = 1000
         x = torch.zeros(100)
         y = x + 1
     xray = tracker.xray()
     assert xray.peak_allocated == 2 * 400 + 1000 + 50
-    assert [e.bytes for e in xray.events if e.category is Category.WORKSPACE] == [1050, -50, 50, -50]
+    assert bytes_of(xray, Category.WORKSPACE) == [1050, -50, 50, -50]
     assert tracker.live == 2 * 400 + 1000
     del x, y
+
+
+def test_what_lay_there_before_the_run_is_no_workspace():
+    allocator = FakeAllocator(extra=5000, scratch=0)
+    with allocator.tracker as tracker:
+        allocator.extra += 1000
+        x = torch.zeros(100)
+    xray = tracker.xray()
+    assert xray.start == {Category.HELD: 5000}
+    assert bytes_of(xray, Category.WORKSPACE) == [1000]
+    del x
+
+
+def test_what_came_while_the_tracker_was_off_is_held_over_until_it_is_freed():
+    allocator = FakeAllocator(extra=0, scratch=0)
+    with allocator.tracker as tracker:
+        allocator.extra = 1000  # a library's workspace, in the first step
+        x = torch.zeros(100)
+    allocator.extra += 5000  # tensors of a plain step
+    with tracker:
+        allocator.extra += 10  # a block larger than its tensor
+        y = x + 1
+        allocator.extra -= 4010
+        x.mul_(2)
+    xray = tracker.xray()
+    assert xray.start[Category.HELD] == 5000 + 400  # and x
+    assert xray.start[Category.WORKSPACE] == 1000
+    assert bytes_of(xray, Category.WORKSPACE) == [10, -10]
+    assert [e.bytes for e in xray.events if e.category is Category.HELD and e.op == "aten.mul_"] == [-4000]
+    del x, y
+
+
+def test_operators_that_allocate_nothing_are_not_asked_about():
+    class Counted(FakeAllocator):
+        reads = 0
+
+        def read_and_reset_peak(self):
+            self.reads += 1
+            return super().read_and_reset_peak()
+
+    allocator = Counted(extra=0, scratch=0)
+    with allocator.tracker:
+        reads = allocator.reads
+        x = torch.zeros(4, 4)
+        x.view(16), x.t(), x[1:].detach().unsqueeze(0)
+        x.add_(1)
+    assert allocator.reads == reads + 2
+
+
+def test_a_thread_in_which_autograd_runs_is_followed_at_once():
+    """As backward's thread on a card: it has the mode, and no operator has run there yet."""
+    model, names = nn.Sequential(nn.Linear(4, 4)), []
+    model[0].register_forward_hook(lambda *_: names.append(tracker._modules.name))
+
+    def elsewhere():
+        with on_again(tracker):
+            model(torch.ones(2, 4))
+
+    with Tracker(CPU) as tracker:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    # Its own hooks run after those of all modules: what is at work then is the model around it.
+    assert names == ["Sequential"]
 
 
 def test_optimizer_state_in_tuples_is_optimizer_state():
@@ -328,3 +400,63 @@ def test_optimizer_state_in_tuples_is_optimizer_state():
 
     trace = measure(train_packed, device="cpu")
     assert trace.start[Category.OPTIMIZER_STATE] == 4 * (100 * 100 + 1000)
+
+
+def test_flops_and_temporaries_are_seen_in_inference_mode_too():
+    layer, x = nn.Linear(64, 64), torch.ones(8, 64)
+    with Tracker(CPU) as tracker, torch.inference_mode():
+        F.mse_loss(layer(x), torch.zeros(8, 64))
+    xray = tracker.xray()
+    assert xray.flops == 2 * 8 * 64 * 64
+    assert "aten.linear" not in {event.op for event in xray.events}
+
+
+def test_a_formula_of_operations_that_raises_ends_no_run():
+    def wrong(*args, out_val, **kwargs):
+        raise ZeroDivisionError
+
+    from memlab.tracking.operators import operator
+
+    known = operator(torch.ops.aten.erfinv.default)
+    known.formula = wrong
+    try:
+        with Tracker(CPU) as tracker:
+            torch.erfinv(torch.zeros(4))
+    finally:
+        known.formula = None
+    assert tracker.xray().flops == 0
+
+
+class Mine(TorchDispatchMode):
+    """A mode of the reader's, which counts operators."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_readers_own_mode_may_stay_on_over_a_yield():
+    mine, seen = Mine(), []
+
+    def train_under(device):
+        layer, x = nn.Linear(8, 8, bias=False), torch.ones(4, 8)
+        for step in range(6):
+            if step == 1:
+                mine.__enter__()
+            loss = layer(x).sum()
+            loss.backward()
+            layer.zero_grad()
+            if step == 4:
+                mine.__exit__(None, None, None)
+            seen.append(mine.count)
+            yield loss
+
+    trace = measure(train_under, device="cpu", steps=6, xray="every")
+    assert seen[0] == 0 < seen[1]
+    assert seen[2] - seen[1] == seen[3] - seen[2] == seen[4] - seen[3] > 0  # with what reads the loss
+    assert seen[5] == seen[4]
+    assert trace.flops == 2 * (2 * 4 * 8 * 8)  # forward, and the gradient of the weights
+    assert [step.peak_allocated for step in trace.steps[2:]] == [trace.steps[2].peak_allocated] * 4
+    assert _get_current_dispatch_mode_stack() == []

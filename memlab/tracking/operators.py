@@ -1,0 +1,45 @@
+"""What is known of each operator, looked up once in a process."""
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from memlab.tracking.inplace import CANDIDATES
+from memlab.tracking.internals import is_composite, is_view
+
+# The CPU's attention, which torch.utils.flop_counter does not know, does the arithmetic of a card's.
+_aten = torch.ops.aten
+_ON_CARDS = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _aten._scaled_dot_product_flash_attention_backward,
+}
+
+
+class Operator:
+    """One operator.
+
+    Attributes:
+        formula: of its floating-point operations, or None.
+        is_composite: it is made of others, and does nothing itself.
+        is_view: its result is a view of an argument, so it allocates nothing.
+        may_be_in_place: see :mod:`memlab.tracking.inplace`.
+    """
+
+    __slots__ = ("formula", "is_composite", "is_view", "may_be_in_place")
+
+    def __init__(self, func):
+        packet = func.overloadpacket
+        self.formula = flop_registry.get(_ON_CARDS.get(packet, packet))
+        self.is_composite = is_composite(func)
+        self.is_view = is_view(func)
+        self.may_be_in_place = func in CANDIDATES
+
+
+_known: dict[int, Operator] = {}  # by id: operators live for ever, and hash slowly
+
+
+def operator(func) -> Operator:
+    """What is known of an operator."""
+    known = _known.get(id(func))
+    if known is None:
+        known = _known[id(func)] = Operator(func)
+    return known

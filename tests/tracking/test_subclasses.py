@@ -1,0 +1,120 @@
+"""Tensors made of tensors: what they hold is counted, once."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import return_and_correct_aliasing
+from torch.utils._pytree import tree_map_only
+
+from memlab.run import measure
+from memlab.trace import Category
+from memlab.tracking import Tracker
+
+CPU = torch.device("cpu")
+
+
+class Scaled(torch.Tensor):
+    """Numbers in one byte each, and their scale: a quantized optimizer state, as torchao's."""
+
+    @staticmethod
+    def __new__(cls, codes, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
+
+    def __init__(self, codes, scale):
+        self.codes, self.scale = codes, scale
+
+    def __tensor_flatten__(self):
+        return ["codes", "scale"], None
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner, meta, size, stride):
+        return cls(inner["codes"], inner["scale"])
+
+    def numbers(self):
+        return self.codes * self.scale
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.detach.default:
+            return return_and_correct_aliasing(func, args, kwargs, cls(args[0].codes.detach(), args[0].scale.detach()))
+        if func is torch.ops.aten.copy_.default:
+            args[0].codes.copy_(args[1].round().to(torch.int8))
+            return args[0]
+        return func(*tree_map_only(cls, cls.numbers, args), **tree_map_only(cls, cls.numbers, kwargs or {}))
+
+
+def scaled(size):
+    return Scaled(torch.zeros(size, dtype=torch.int8), torch.ones(()))
+
+
+def test_the_inner_tensors_are_counted_and_the_outer_is_not():
+    with Tracker(CPU) as tracker:
+        outer = scaled(1024)
+        outer.detach()
+        result = outer + 1
+        assert tracker.live == 1024 + 4 + 4 * 1024
+    assert tracker.xray().peak_allocated == 1024 + 4 + 2 * 4 * 1024  # the numbers, and their sum with 1
+    del result
+
+
+def test_optimizer_state_in_wrappers_is_optimizer_state():
+    class Quantized(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {})
+
+        @torch.no_grad()
+        def step(self):
+            for parameter in self.param_groups[0]["params"]:
+                state = self.state[parameter]
+                if not state:
+                    state["mean"] = scaled(parameter.shape)
+                state["mean"].copy_(state["mean"] * 0.9 + parameter.grad)
+                parameter.sub_(state["mean"] * 0.1)
+
+    def train(device):
+        model = nn.Linear(32, 32, bias=False).to(device)
+        optimizer = Quantized(model.parameters())
+        while True:
+            loss = model(torch.ones(1, 32)).sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield loss
+
+    trace = measure(train, device="cpu")
+    assert trace.start[Category.OPTIMIZER_STATE] == 32 * 32 + 4
+    assert trace.start[Category.PARAMETER] == 4 * 32 * 32
+
+
+def test_a_parameter_that_is_a_wrapper_is_a_parameter():
+    model = nn.Module()
+    model.weight = nn.Parameter(scaled(1024), requires_grad=False)
+    model.forward = lambda x: x + model.weight
+    with Tracker(CPU) as tracker:
+        model(torch.ones(1024))
+    xray = tracker.xray()
+    assert sum(e.bytes for e in xray.events if e.category is Category.PARAMETER) == 1024 + 4
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_jagged_tensors_are_counted_once_with_the_work_that_they_take():
+    rows, width = 30, 16
+    layer = nn.Linear(width, width, bias=False)
+    jagged = torch.nested.nested_tensor([torch.ones(10, width), torch.ones(20, width)], layout=torch.jagged)
+    with Tracker(CPU) as tracker:
+        result = layer(jagged)
+        made = tracker.live
+    xray = tracker.xray()
+    assert xray.flops == 2 * rows * width * width
+    assert made == 4 * (width * width + 2 * rows * width)  # weight, input, result
+    del result
+
+
+def test_the_gradients_of_an_embedding_that_are_sparse_are_gradients():
+    embedding = nn.Embedding(100, 64, sparse=True)
+    with Tracker(CPU) as tracker:
+        embedding(torch.tensor([1, 2, 3])).sum().backward()
+    gradient = embedding.weight.grad
+    events = tracker.xray().events
+    held = sum(e.bytes for e in events if e.category is Category.GRADIENT)
+    assert held == gradient._values().untyped_storage().nbytes() + gradient._indices().untyped_storage().nbytes()
