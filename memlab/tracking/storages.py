@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import torch
+from torch.nn import Parameter
 
 from memlab.categories import Category, Phase
 from memlab.oom import OutOfMemory
@@ -47,6 +48,9 @@ class _Ref(weakref.ref):
     """A weak reference to a storage that carries the storage's record."""
 
     __slots__ = ("key", "record")
+
+
+_PLAIN = (torch.Tensor, Parameter)
 
 
 class Storages:
@@ -102,14 +106,15 @@ class Storages:
                 self.failed = self._failure(nbytes)
                 raise BudgetExceeded(f"{self.failed.sentence}.")
             ref = self._follow(storage, nbytes, external=not born)
-        if ref is not None and type(tensor) is torch.nn.Parameter and ref.record.resident is not Category.PARAMETER:
+        if ref is not None and type(tensor) is Parameter and ref.record.resident is not Category.PARAMETER:
             ref.record.resident = Category.PARAMETER
             self._met(tensor)
 
     def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors whose category is known for certain."""
         for tensor in tensors:
-            for inner in inner_tensors(tensor):
+            plain = type(tensor) in _PLAIN and tensor.layout is torch.strided
+            for inner in (tensor,) if plain else inner_tensors(tensor):
                 self._see(inner, False)
                 if ref := self._refs.get(id(inner.untyped_storage())):
                     ref.record.resident = category
@@ -172,7 +177,7 @@ class Storages:
         if delta:
             self._events.append((record, delta, self._phase, self._modules.name, op))
 
-    def _met(self, parameter: torch.nn.Parameter) -> None:
+    def _met(self, parameter: Parameter) -> None:
         """An operator takes or gives a parameter that was not known as one."""
 
     def _failure(self, asked: int | None) -> OutOfMemory:

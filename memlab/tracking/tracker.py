@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from torch.utils.module_tracker import ModuleTracker
 
 from memlab.categories import Category, Phase
@@ -57,6 +58,8 @@ class Tracker(Storages, TorchDispatchMode):
         budget: bytes; an allocation past it raises :class:`BudgetExceeded`, as a smaller card would.
         allocator: reads what the device's own allocator counts, None where it has none (the CPU).
     """
+
+    _takes_apart = True  # operators that are made of others; one that stands in for a card has its own rules for them
 
     def __init__(self, device: torch.device, *, budget: int | None = None, allocator: Allocator | None = None):
         TorchDispatchMode.__init__(self)
@@ -120,7 +123,7 @@ class Tracker(Storages, TorchDispatchMode):
         for record in self._records:
             record.category = label(record, self._marks)
         events = tuple(
-            Event(delta, record.category, phase, module, _op_name(op))
+            Event(delta, record.category, phase, module, operator(op).name if op else "")
             for record, delta, phase, module, op in self._events
         )
         for record, nbytes in self._held:
@@ -134,34 +137,34 @@ class Tracker(Storages, TorchDispatchMode):
         if types and any(map(is_wrapper, types)):
             self._update_phase(func, args)
             return NotImplemented  # the wrapper's own rules are asked next; what they do with its inner tensors is seen
-        if operator(func).is_composite:
-            with on_again(self):
-                return func.decompose(*args, **(kwargs or {}))
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func, args, kwargs):
+        known = operator(func)
+        if known.is_composite and self._takes_apart:
+            with on_again(self):
+                return func.decompose(*args, **kwargs)
         if not self._compiler_is_off and COMPILER in sys.modules:
             self._turn_compiler_off()
         self._update_phase(func, args)
         previous, self._op = self._op, func
         for value in args:
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, Tensor):
                 self._see(value, False)
             elif isinstance(value, list):  # foreach operators, cat, stack
                 for item in value:
-                    if isinstance(item, torch.Tensor):
+                    if isinstance(item, Tensor):
                         self._see(item, False)
         for value in kwargs.values():
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, Tensor):
                 self._see(value, False)
-        known = operator(func)
         run = self._as_without_a_mode(func, args, kwargs, previous) if known.may_be_in_place else func
         out = self._call(run, args, kwargs)
-        if isinstance(out, torch.Tensor):
+        if isinstance(out, Tensor):
             self._see(out, True)
         elif isinstance(out, tuple | list):
             for value in out:
-                if isinstance(value, torch.Tensor):
+                if isinstance(value, Tensor):
                     self._see(value, True)
         if self._allocator:
             self._see_workspace(func, args, out)
@@ -244,7 +247,9 @@ class Tracker(Storages, TorchDispatchMode):
         self._marks.failed = True
         self._marks.begins[Phase.BACKWARD].append(len(self._events))
         self._marks.recompute_ends.append(len(self._events))
-        return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, _op_name(self._op))
+        return OutOfMemory(
+            asked, self.live, self.budget, self._phase, self._modules.name, operator(self._op).name if self._op else ""
+        )
 
     def _see_workspace(self, func, args, out) -> None:
         """What the allocator counts and no tensor explains, during the operator and after it."""
@@ -284,11 +289,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._forward_begun = False
 
 
-def _op_name(op: object) -> str:
-    return str(getattr(op, "overloadpacket", op))
-
-
 def _starts_a_graph(func, args) -> bool:
     if not torch.is_grad_enabled() or func is torch.ops.aten.detach.default:  # how weights are copied
         return False
-    return any(value.requires_grad for value in args if isinstance(value, torch.Tensor))
+    return any(value.requires_grad for value in args if isinstance(value, Tensor))

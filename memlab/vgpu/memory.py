@@ -69,6 +69,8 @@ def _allocator(card: Card) -> CachingAllocator:
 class VirtualTracker(Tracker):
     """The tracker of a prediction. It must be on in every step: only it sees what is allocated."""
 
+    _takes_apart = False
+
     def __init__(self, memory: VirtualMemory, mode: VirtualMode):
         super().__init__(DEVICE, allocator=memory)
         self._memory = memory
