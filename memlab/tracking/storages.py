@@ -71,7 +71,7 @@ class Storages:
         self.device = device
         self.budget = budget
         self.live = 0
-        self.peak = 0
+        self.peak = 0  # of the step before, once it is over
         self.failed: OutOfMemory | None = None
         self._workspace = Record(0, -1, Phase.OTHER)
         self._workspace.resident = Category.WORKSPACE
@@ -86,7 +86,6 @@ class Storages:
         self._records = [self._workspace, self._earlier, *(ref.record for ref in self._refs.values())]
         for record in self._records:
             record.born = -1
-        self.peak = self.live
 
     def _see(self, tensor: torch.Tensor, born: bool) -> None:
         """A tensor that an operator takes or, if ``born``, gives."""
@@ -143,9 +142,10 @@ class Storages:
         else:
             self.live -= record.nbytes
 
-    def _resize(self, record: Record, nbytes: int) -> None:
+    def _resize(self, record: Record, nbytes: int, at: int | None = None) -> None:
+        """Count a storage as ``nbytes`` from now on or, where it has become less, from before the event ``at`` on."""
         delta, record.nbytes = nbytes - record.nbytes, nbytes
-        self._change(record, delta, self._op)
+        self._change(record, delta, self._op, at if delta < 0 else None)
 
     def _hold_over(self, current: int) -> None:
         """A step begins with so many bytes allocated: what no storage explains is older than the step."""
@@ -154,15 +154,15 @@ class Storages:
             self._resize(self._earlier, self._earlier.nbytes + current - self.live)
         self._explain(current, self._workspace.nbytes)
 
-    def _explain(self, current: int, workspace: int) -> None:
+    def _explain(self, current: int, workspace: int, at: int | None = None) -> None:
         """So many bytes are allocated now: what no storage explains is workspace.
 
         Where less is, a storage that nobody saw was freed: what is older goes before ``workspace`` bytes do.
         """
         rest = self._workspace.nbytes + current - self.live
         older = min(max(0, min(workspace, self._workspace_at_start) - rest), self._earlier.nbytes)
-        self._resize(self._earlier, self._earlier.nbytes - older)
-        self._resize(self._workspace, rest + older)
+        self._resize(self._earlier, self._earlier.nbytes - older, at)
+        self._resize(self._workspace, rest + older, at)
 
     def _take(self, record: Record) -> None:
         """A storage is about to be counted: a tracker that stands in for a card finds it a place."""
@@ -170,12 +170,11 @@ class Storages:
     def _give(self, record: Record) -> None:
         """A storage has been freed."""
 
-    def _change(self, record: Record, delta: int, op: object) -> None:
+    def _change(self, record: Record, delta: int, op: object, at: int | None = None) -> None:
         self.live += delta
-        if self.live > self.peak:
-            self.peak = self.live
         if delta:
-            self._events.append((record, delta, self._phase, self._modules.name, op))
+            event = (record, delta, self._phase, self._modules.name, op)
+            self._events.append(event) if at is None else self._events.insert(at, event)
 
     def _met(self, parameter: Parameter) -> None:
         """An operator takes or gives a parameter that was not known as one."""

@@ -3,6 +3,7 @@
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -99,6 +100,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._hooks = ExitStack()
         self._compiler_is_off = False
         self._adopt()
+        self._live_at_start = self.live
         self._held = [(record, record.nbytes) for record in self._records]  # when the step begins
         self._turn_compiler_off()
         with modes_above(None):  # one that train has entered, and not left when it yielded
@@ -114,6 +116,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._residents.stop()
         self._optimizers.stop()
         self._modules.stop()
+        self.peak = max(accumulate((event[1] for event in self._events), initial=self._live_at_start))
         for ref in self._refs.values():  # while it is known when they were born
             ref.record.category = label(ref.record, self._marks)
 
@@ -123,7 +126,7 @@ class Tracker(Storages, TorchDispatchMode):
         for record in self._records:
             record.category = label(record, self._marks)
         events = tuple(
-            Event(delta, record.category, phase, module, operator(op).name if op else "")
+            Event(delta, record.category, phase, module, operator(op).name)
             for record, delta, phase, module, op in self._events
         )
         for record, nbytes in self._held:
@@ -160,6 +163,7 @@ class Tracker(Storages, TorchDispatchMode):
                 self._see(value, False)
         run = self._as_without_a_mode(func, args, kwargs, previous) if known.may_be_in_place else func
         out = self._call(run, args, kwargs)
+        first = len(self._events)
         if isinstance(out, Tensor):
             self._see(out, True)
         elif isinstance(out, tuple | list):
@@ -167,7 +171,7 @@ class Tracker(Storages, TorchDispatchMode):
                 if isinstance(value, Tensor):
                     self._see(value, True)
         if self._allocator:
-            self._see_workspace(func, args, out)
+            self._see_workspace(func, args, out, first)
         if known.formula:
             self._flops.count(known.formula, func, args, kwargs, out)
         return out
@@ -216,9 +220,8 @@ class Tracker(Storages, TorchDispatchMode):
             self._change_phase(phase)
 
     def _see_backward(self) -> None:
-        # Backward runs operators without gradients, unless it is to be differentiated itself (create_graph=True): then
-        # the engine runs its own with them. Where it does not, they are on only in Python that turns them on: a
-        # checkpoint that runs its part of the forward again.
+        # Backward runs operators without gradients, unless it is to be differentiated itself (create_graph=True). Else
+        # only Python turns them on: a checkpoint that runs its part of the forward again.
         if not torch.is_grad_enabled():
             self._leave_recomputation()
         elif not self._differentiated:
@@ -247,19 +250,18 @@ class Tracker(Storages, TorchDispatchMode):
         self._marks.failed = True
         self._marks.begins[Phase.BACKWARD].append(len(self._events))
         self._marks.recompute_ends.append(len(self._events))
-        return OutOfMemory(
-            asked, self.live, self.budget, self._phase, self._modules.name, operator(self._op).name if self._op else ""
-        )
+        return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, operator(self._op).name)
 
-    def _see_workspace(self, func, args, out) -> None:
-        """What the allocator counts and no tensor explains, during the operator and after it."""
+    def _see_workspace(self, func, args, out, first: int) -> None:
+        """What the allocator counts and no tensor explains. Less of it is less before ``first``, the first result."""
         if operator(func).is_view:
             return
         current, peak = self._allocator.read_and_reset_peak()
         before = self._workspace.nbytes
         if peak > current:
-            self._resize(self._workspace, before + peak - self.live)
-        self._explain(current, before)
+            self._resize(self._workspace, before + peak - self.live, first)
+            first = None
+        self._explain(current, before, first)
 
     def _adopt(self) -> None:
         """Count what was born while the tracker was off: it is older than the step, not a part of it."""

@@ -88,12 +88,12 @@ class VirtualTracker(Tracker):
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         return self._mode.run(func, self._types, args, kwargs)
 
-    def _see_workspace(self, func, args, out) -> None:
+    def _see_workspace(self, func, args, out, first: int) -> None:
         try:
             self._memory.run_kernel(func, args, out, self._phase is Phase.BACKWARD)
         except OutOfRoom as error:
             self._refuse(error.asked)
-        super()._see_workspace(func, args, out)
+        super()._see_workspace(func, args, out, first)
 
     def _enter_root(self, module) -> None:
         if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):
