@@ -30,7 +30,18 @@ class Allocator(Protocol):
 class Record:
     """What is known of one storage. ``born`` is an index into the step's events, -1 if older than the step."""
 
-    __slots__ = ("block", "born", "category", "external", "freed", "nbytes", "phase", "recomputed", "resident")
+    __slots__ = (
+        "block",
+        "born",
+        "category",
+        "external",
+        "freed",
+        "nbytes",
+        "phase",
+        "recomputed",
+        "resident",
+        "yielded",
+    )
 
     def __init__(self, nbytes: int, born: int, phase: Phase, recomputed: bool = False, external: bool = False):
         self.nbytes = nbytes
@@ -38,6 +49,7 @@ class Record:
         self.phase = phase
         self.recomputed = recomputed  # born while backward ran a part of the forward again
         self.external = external  # met first as an argument: it is older than the tracker's sight
+        self.yielded = False  # the loss, which has to outlive its step
         self.freed: int | None = None
         self.resident: Category | None = None  # known for certain: parameter, buffer, gradient, optimizer state
         self.category: Category | None = None  # the label, given at the end of the step
@@ -117,6 +129,13 @@ class Storages:
                 self._see(inner, False)
                 if ref := self._refs.get(id(inner.untyped_storage())):
                     ref.record.resident = category
+
+    def yielded(self, value: object) -> None:
+        """What ``train`` gives at the end of the step."""
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            ref = self._refs.get(id(value.untyped_storage()))
+            if ref is not None:
+                ref.record.yielded = True
 
     def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> _Ref:
         """Count a storage, from now on; if ``external`` it is older, only nothing showed it before."""
