@@ -233,6 +233,7 @@ class Run:
     def _next(self, xrayed: bool) -> float | None:
         with self._numbers, self._device.running(), self._tracker if xrayed else nullcontext():
             value = next(self._generator)
+            self._tracker.yielded(value)
         return _loss(value, self._train, self._device.computes)
 
     def _keep_xray(self, index: int) -> int:

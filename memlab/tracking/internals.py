@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -43,6 +44,7 @@ __all__ = [
     "exclude_dispatch_key",
     "in_compiled_code",
     "is_composite",
+    "is_default_generator",
     "is_dense",
     "is_view",
     "modes_above",
@@ -134,6 +136,16 @@ def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def record_memory_history(*args: object, **kwargs: object) -> None:
+    """Have the CUDA allocator write down its events. Lost without the name: the events of a recording."""
+    torch.cuda.memory._record_memory_history(*args, **kwargs)
+
+
+def memory_snapshot_of_history() -> dict[str, Any]:
+    """What the CUDA allocator has written down."""
+    return torch.cuda.memory._snapshot()
+
+
 def clear_cublas_workspaces() -> None:
     """Give back what cuBLAS keeps for each thread. Lost without the name: the next run starts with it."""
     if clear := getattr(torch._C, "_cuda_clearCublasWorkspaces", None):
@@ -147,6 +159,11 @@ def switch_dispatch_key(name: str, on: bool) -> None:
     """
     if switch := getattr(torch._C, "_dispatch_tls_set_dispatch_key_included", None):
         switch(name, on)
+
+
+def is_default_generator(generator: torch.Generator | None) -> bool:
+    """Whether this is the generator of the process, or none is named, which means the same."""
+    return generator is None or getattr(generator, "_cdata", None) == torch.default_generator._cdata
 
 
 def exclude_dispatch_key(name: str, on: bool) -> None:

@@ -28,12 +28,16 @@ def label(record: Record, marks: Marks) -> Category:
         return record.resident
     if record.external:
         return Category.INPUT
-    if record.born < 0:  # alive since an earlier step, labelled there
-        return Category.INPUT if record.category is Category.INPUT else Category.HELD
+    if record.born < 0:  # alive since an earlier step
+        if record.yielded or record.category is Category.INPUT:
+            return record.category
+        is_data = record.phase is Phase.OTHER and _alive_at(record, marks.begins[Phase.FORWARD])
+        return Category.INPUT if is_data else Category.HELD
     category, moments = _purpose(record, marks)
     if _alive_at(record, moments):
         return category
-    return Category.TEMPORARY if record.freed is not None or marks.failed else Category.HELD
+    is_over = record.freed is not None or marks.failed or record.yielded
+    return Category.TEMPORARY if is_over else Category.HELD
 
 
 def _purpose(record: Record, marks: Marks) -> tuple[Category, list[int]]:

@@ -91,7 +91,7 @@ class ModulesAtWork:
         name, outer = self._stack.pop()
         self._show()
         if torch.is_grad_enabled():
-            self._on_gradient((args, *kwargs), partial(self._leave_backward, name, outer))
+            self._on_gradient((*args, *kwargs), partial(self._leave_backward, name, outer))
             self._on_gradient(output, partial(self._enter_backward, name))
 
     def _name_of(self, module: torch.nn.Module) -> _Name:
@@ -101,7 +101,7 @@ class ModulesAtWork:
         return self._names[module]
 
     def _on_gradient(self, value: object, hook: Callable) -> None:
-        for tensor in tensors_in(value):
+        for tensor in (value,) if type(value) is torch.Tensor else tensors_in(value):
             if tensor.requires_grad:
                 self._hooks.callback(tensor.register_hook(hook).remove)
 

@@ -18,16 +18,18 @@ class Operator:
     """One operator.
 
     Attributes:
+        name: such as ``"aten.mm"``.
         formula: of its floating-point operations, or None.
         is_composite: it is made of others, and does nothing itself.
         is_view: its result is a view of an argument, so it allocates nothing.
         may_be_in_place: see :mod:`memlab.tracking.inplace`.
     """
 
-    __slots__ = ("formula", "is_composite", "is_view", "may_be_in_place")
+    __slots__ = ("formula", "is_composite", "is_view", "may_be_in_place", "name")
 
     def __init__(self, func):
-        packet = func.overloadpacket
+        packet = getattr(func, "overloadpacket", func)
+        self.name = str(packet)
         self.formula = flop_registry.get(_ON_CARDS.get(packet, packet))
         self.is_composite = is_composite(func)
         self.is_view = is_view(func)

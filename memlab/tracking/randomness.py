@@ -15,7 +15,7 @@ import torch
 from torch.library import Library
 
 from memlab.patching import Change, Patches, where
-from memlab.tracking.internals import exclude_dispatch_key, switch_dispatch_key
+from memlab.tracking.internals import exclude_dispatch_key, is_default_generator, switch_dispatch_key
 
 SEED = 0
 KEY = "TESTING_ONLY_GenericMode"
@@ -98,7 +98,8 @@ def operators() -> list[Any]:
 
 def _draw(operator: Any, *args: Any, **kwargs: Any) -> Any:
     own = _own()
-    if own is not None and kwargs.get("generator") is None and _on_the_host(args, kwargs):
+    # random_split names the process's generator, which it takes for the one that everybody draws from.
+    if own is not None and is_default_generator(kwargs.get("generator")) and _on_the_host(args, kwargs):
         kwargs["generator"] = own
     switch_dispatch_key(KEY, False)
     try:

@@ -38,7 +38,8 @@ class Residents:
     def parameters(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """These are trained, or frozen."""
         for parameter in parameters:
-            if not is_lazy(parameter):  # it gets its bytes when its module first runs, and is met then
+            # One that is lazy gets its bytes when its module first runs, and is met then.
+            if not (_holds(self._hooked, parameter) or is_lazy(parameter)):
                 self._mark([parameter], Category.PARAMETER)
                 self.parameter(parameter)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import torch
+from torch.nn import Parameter
 
 from memlab.categories import Category, Phase
 from memlab.oom import OutOfMemory
@@ -29,7 +30,18 @@ class Allocator(Protocol):
 class Record:
     """What is known of one storage. ``born`` is an index into the step's events, -1 if older than the step."""
 
-    __slots__ = ("block", "born", "category", "external", "freed", "nbytes", "phase", "recomputed", "resident")
+    __slots__ = (
+        "block",
+        "born",
+        "category",
+        "external",
+        "freed",
+        "nbytes",
+        "phase",
+        "recomputed",
+        "resident",
+        "yielded",
+    )
 
     def __init__(self, nbytes: int, born: int, phase: Phase, recomputed: bool = False, external: bool = False):
         self.nbytes = nbytes
@@ -37,6 +49,7 @@ class Record:
         self.phase = phase
         self.recomputed = recomputed  # born while backward ran a part of the forward again
         self.external = external  # met first as an argument: it is older than the tracker's sight
+        self.yielded = False  # the loss, which has to outlive its step
         self.freed: int | None = None
         self.resident: Category | None = None  # known for certain: parameter, buffer, gradient, optimizer state
         self.category: Category | None = None  # the label, given at the end of the step
@@ -47,6 +60,9 @@ class _Ref(weakref.ref):
     """A weak reference to a storage that carries the storage's record."""
 
     __slots__ = ("key", "record")
+
+
+_PLAIN = (torch.Tensor, Parameter)
 
 
 class Storages:
@@ -67,7 +83,7 @@ class Storages:
         self.device = device
         self.budget = budget
         self.live = 0
-        self.peak = 0
+        self.peak = 0  # of the step before, once it is over
         self.failed: OutOfMemory | None = None
         self._workspace = Record(0, -1, Phase.OTHER)
         self._workspace.resident = Category.WORKSPACE
@@ -82,7 +98,6 @@ class Storages:
         self._records = [self._workspace, self._earlier, *(ref.record for ref in self._refs.values())]
         for record in self._records:
             record.born = -1
-        self.peak = self.live
 
     def _see(self, tensor: torch.Tensor, born: bool) -> None:
         """A tensor that an operator takes or, if ``born``, gives."""
@@ -102,17 +117,25 @@ class Storages:
                 self.failed = self._failure(nbytes)
                 raise BudgetExceeded(f"{self.failed.sentence}.")
             ref = self._follow(storage, nbytes, external=not born)
-        if ref is not None and type(tensor) is torch.nn.Parameter and ref.record.resident is not Category.PARAMETER:
+        if ref is not None and type(tensor) is Parameter and ref.record.resident is not Category.PARAMETER:
             ref.record.resident = Category.PARAMETER
             self._met(tensor)
 
     def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors whose category is known for certain."""
         for tensor in tensors:
-            for inner in inner_tensors(tensor):
+            plain = type(tensor) in _PLAIN and tensor.layout is torch.strided
+            for inner in (tensor,) if plain else inner_tensors(tensor):
                 self._see(inner, False)
                 if ref := self._refs.get(id(inner.untyped_storage())):
                     ref.record.resident = category
+
+    def yielded(self, value: object) -> None:
+        """What ``train`` gives at the end of the step."""
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            ref = self._refs.get(id(value.untyped_storage()))
+            if ref is not None:
+                ref.record.yielded = True
 
     def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> _Ref:
         """Count a storage, from now on; if ``external`` it is older, only nothing showed it before."""
@@ -138,9 +161,10 @@ class Storages:
         else:
             self.live -= record.nbytes
 
-    def _resize(self, record: Record, nbytes: int) -> None:
+    def _resize(self, record: Record, nbytes: int, at: int | None = None) -> None:
+        """Count a storage as ``nbytes`` from now on or, where it has become less, from before the event ``at`` on."""
         delta, record.nbytes = nbytes - record.nbytes, nbytes
-        self._change(record, delta, self._op)
+        self._change(record, delta, self._op, at if delta < 0 else None)
 
     def _hold_over(self, current: int) -> None:
         """A step begins with so many bytes allocated: what no storage explains is older than the step."""
@@ -149,15 +173,15 @@ class Storages:
             self._resize(self._earlier, self._earlier.nbytes + current - self.live)
         self._explain(current, self._workspace.nbytes)
 
-    def _explain(self, current: int, workspace: int) -> None:
+    def _explain(self, current: int, workspace: int, at: int | None = None) -> None:
         """So many bytes are allocated now: what no storage explains is workspace.
 
         Where less is, a storage that nobody saw was freed: what is older goes before ``workspace`` bytes do.
         """
         rest = self._workspace.nbytes + current - self.live
         older = min(max(0, min(workspace, self._workspace_at_start) - rest), self._earlier.nbytes)
-        self._resize(self._earlier, self._earlier.nbytes - older)
-        self._resize(self._workspace, rest + older)
+        self._resize(self._earlier, self._earlier.nbytes - older, at)
+        self._resize(self._workspace, rest + older, at)
 
     def _take(self, record: Record) -> None:
         """A storage is about to be counted: a tracker that stands in for a card finds it a place."""
@@ -165,14 +189,13 @@ class Storages:
     def _give(self, record: Record) -> None:
         """A storage has been freed."""
 
-    def _change(self, record: Record, delta: int, op: object) -> None:
+    def _change(self, record: Record, delta: int, op: object, at: int | None = None) -> None:
         self.live += delta
-        if self.live > self.peak:
-            self.peak = self.live
         if delta:
-            self._events.append((record, delta, self._phase, self._modules.name, op))
+            event = (record, delta, self._phase, self._modules.name, op)
+            self._events.append(event) if at is None else self._events.insert(at, event)
 
-    def _met(self, parameter: torch.nn.Parameter) -> None:
+    def _met(self, parameter: Parameter) -> None:
         """An operator takes or gives a parameter that was not known as one."""
 
     def _failure(self, asked: int | None) -> OutOfMemory:

@@ -4,8 +4,10 @@ import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
+from torch import Tensor
 from torch.utils.module_tracker import ModuleTracker
 
 from memlab.categories import Category, Phase
@@ -61,6 +63,8 @@ class Tracker(Storages, TorchDispatchMode):
         allocator: reads what the device's own allocator counts, None where it has none (the CPU).
     """
 
+    _takes_apart = True  # operators that are made of others; one that stands in for a card has its own rules for them
+
     def __init__(self, device: torch.device, *, budget: int | None = None, allocator: Allocator | None = None):
         TorchDispatchMode.__init__(self)
         Storages.__init__(self, device, budget)
@@ -100,6 +104,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._hooks = ExitStack()
         self._compiler_is_off = False
         self._adopt()
+        self._live_at_start = self.live
         self._held = [(record, record.nbytes) for record in self._records]  # when the step begins
         self._turn_compiler_off()
         with modes_above(None):  # one that train has entered, and not left when it yielded
@@ -115,6 +120,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._residents.stop()
         self._optimizers.stop()
         self._modules.stop()
+        self.peak = max(accumulate((event[1] for event in self._events), initial=self._live_at_start))
         for ref in self._refs.values():  # while it is known when they were born
             ref.record.category = label(ref.record, self._marks)
 
@@ -124,7 +130,7 @@ class Tracker(Storages, TorchDispatchMode):
         for record in self._records:
             record.category = label(record, self._marks)
         events = tuple(
-            Event(delta, record.category, phase, module, _op_name(op))
+            Event(delta, record.category, phase, module, operator(op).name)
             for record, delta, phase, module, op in self._events
         )
         for record, nbytes in self._held:
@@ -138,39 +144,40 @@ class Tracker(Storages, TorchDispatchMode):
         if types and any(map(is_wrapper, types)):
             self._update_phase(func, args)
             return NotImplemented  # the wrapper's own rules are asked next; what they do with its inner tensors is seen
-        if operator(func).is_composite:
-            with on_again(self):
-                return func.decompose(*args, **(kwargs or {}))
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func, args, kwargs):
         if self.stopping.is_set():
             raise Stopped
+        known = operator(func)
+        if known.is_composite and self._takes_apart:
+            with on_again(self):
+                return func.decompose(*args, **kwargs)
         if not self._compiler_is_off and COMPILER in sys.modules:
             self._turn_compiler_off()
         self._update_phase(func, args)
         previous, self._op = self._op, func
         for value in args:
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, Tensor):
                 self._see(value, False)
             elif isinstance(value, list):  # foreach operators, cat, stack
                 for item in value:
-                    if isinstance(item, torch.Tensor):
+                    if isinstance(item, Tensor):
                         self._see(item, False)
         for value in kwargs.values():
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, Tensor):
                 self._see(value, False)
-        known = operator(func)
         run = self._as_without_a_mode(func, args, kwargs, previous) if known.may_be_in_place else func
         out = self._call(run, args, kwargs)
-        if isinstance(out, torch.Tensor):
+        first = len(self._events)
+        if isinstance(out, Tensor):
             self._see(out, True)
         elif isinstance(out, tuple | list):
             for value in out:
-                if isinstance(value, torch.Tensor):
+                if isinstance(value, Tensor):
                     self._see(value, True)
         if self._allocator:
-            self._see_workspace(func, args, out)
+            self._see_workspace(func, args, out, first)
         if known.formula:
             self._flops.count(known.formula, func, args, kwargs, out)
         return out
@@ -219,9 +226,8 @@ class Tracker(Storages, TorchDispatchMode):
             self._change_phase(phase)
 
     def _see_backward(self) -> None:
-        # Backward runs operators without gradients, unless it is to be differentiated itself (create_graph=True): then
-        # the engine runs its own with them. Where it does not, they are on only in Python that turns them on: a
-        # checkpoint that runs its part of the forward again.
+        # Backward runs operators without gradients, unless it is to be differentiated itself (create_graph=True). Else
+        # only Python turns them on: a checkpoint that runs its part of the forward again.
         if not torch.is_grad_enabled():
             self._leave_recomputation()
         elif not self._differentiated:
@@ -250,17 +256,18 @@ class Tracker(Storages, TorchDispatchMode):
         self._marks.failed = True
         self._marks.begins[Phase.BACKWARD].append(len(self._events))
         self._marks.recompute_ends.append(len(self._events))
-        return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, _op_name(self._op))
+        return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, operator(self._op).name)
 
-    def _see_workspace(self, func, args, out) -> None:
-        """What the allocator counts and no tensor explains, during the operator and after it."""
+    def _see_workspace(self, func, args, out, first: int) -> None:
+        """What the allocator counts and no tensor explains. Less of it is less before ``first``, the first result."""
         if operator(func).is_view:
             return
         current, peak = self._allocator.read_and_reset_peak()
         before = self._workspace.nbytes
         if peak > current:
-            self._resize(self._workspace, before + peak - self.live)
-        self._explain(current, before)
+            self._resize(self._workspace, before + peak - self.live, first)
+            first = None
+        self._explain(current, before, first)
 
     def _adopt(self) -> None:
         """Count what was born while the tracker was off: it is older than the step, not a part of it."""
@@ -290,11 +297,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._forward_begun = False
 
 
-def _op_name(op: object) -> str:
-    return str(getattr(op, "overloadpacket", op))
-
-
 def _starts_a_graph(func, args) -> bool:
     if not torch.is_grad_enabled() or func is torch.ops.aten.detach.default:  # how weights are copied
         return False
-    return any(value.requires_grad for value in args if isinstance(value, torch.Tensor))
+    return any(value.requires_grad for value in args if isinstance(value, Tensor))

@@ -49,7 +49,11 @@ class Stream:
     def wait_stream(self, stream: Any) -> None:
         """Nothing to wait for."""
 
-    wait_event = record_event = wait_stream
+    wait_event = wait_stream
+
+    def record_event(self, event: Any = None) -> Any:
+        """A moment on it."""
+        return event or Event()
 
     def synchronize(self) -> None:
         """Nothing to wait for."""

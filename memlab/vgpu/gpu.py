@@ -12,7 +12,7 @@ from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD
 from memlab.vgpu.patches import PATCHES
-from memlab.vgpu.refusals import scripted
+from memlab.vgpu.refusals import bare_number, scripted
 from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.tracker import VirtualTracker
 
@@ -79,6 +79,8 @@ class VirtualGpu(Device):
         except RuntimeError as error:
             if "TorchScript interpreter" in str(error):
                 raise scripted(error) from error
+            if "Cannot access accelerator device" in str(error):  # device=0, in PyTorch without CUDA
+                raise bare_number(error) from error
             raise
 
     def start_step(self) -> None:

@@ -18,11 +18,11 @@ SMALL = 1000  # numbers: up to here every floating-point tensor on the host is r
 LARGE = 2**18  # numbers: up to here one is real whose numbers were chosen, as those of a schedule are, or drawn
 
 aten = torch.ops.aten
-_EMPTY = {aten.empty, aten.empty_strided, aten.empty_permuted, aten.new_empty}
 
 
 def compute(mode, func, types, args: tuple, kwargs: dict) -> Any:
     """One operator without a fake tensor among its arguments."""
+    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}  # the same bytes, elsewhere
     if _is_factory(func):
         fake = mode.dispatch(func, types, args, kwargs)
         if fake.is_floating_point() and fake.numel() > (SMALL if _says_nothing(func) else LARGE):
@@ -60,7 +60,7 @@ def _is_factory(func) -> bool:
 
 @cache
 def _says_nothing(func) -> bool:
-    return func.overloadpacket in _EMPTY
+    return func.overloadpacket in values.EMPTY
 
 
 def _keep_before_writing(prediction: Prediction, written: tuple, args: tuple, kwargs: dict) -> None:

@@ -5,8 +5,6 @@ Checked on torch 2.11.0, 2.13.0 and 2.15.0. Where one is missing, importing this
 ``memlab/tracking/internals.py``.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -38,7 +36,7 @@ try:
     )
     from torch.optim import optimizer as _optimizer
     from torch.utils import _foreach_utils
-    from torch.utils._python_dispatch import _disable_current_modes, _pop_mode, _push_mode
+    from torch.utils._python_dispatch import _disable_current_modes
     from torch.utils._pytree import tree_leaves, tree_map
 
     foreach_types = (_optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
@@ -79,7 +77,6 @@ __all__ = [
     "disable_modes",
     "foreach_types",
     "make_subclass",
-    "on_top",
     "private_use_name",
     "register_device_module",
     "register_python_privateuseone_hook",
@@ -92,16 +89,6 @@ __all__ = [
     "with_device",
     "without_autocast",
 ]
-
-
-@contextmanager
-def on_top(mode: Any) -> Iterator[None]:
-    """A context in which a dispatch mode is on again, inside of what it does."""
-    _push_mode(mode)
-    try:
-        yield
-    finally:
-        _pop_mode()
 
 
 def without_autocast() -> _ExcludeDispatchKeyGuard:

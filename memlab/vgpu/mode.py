@@ -50,6 +50,7 @@ class VirtualMode(FakeTensorMode):
         self.prediction = prediction
         self.attributes: dict[torch.device, dict[str, Any]] = {}  # of a fake tensor; see results.make_fake
         self._outer: list[Prediction | None] = []
+        self._within = False  # an operator that PyTorch takes apart to find the shapes of its result
 
     def __enter__(self) -> "VirtualMode":
         self._outer.append(enter(self.prediction))  # itself, where one of its kernels enters it again
@@ -85,7 +86,13 @@ class VirtualMode(FakeTensorMode):
         kwargs = _on_the_card(kwargs) if kwargs else {}
         if not types and (kwargs.get("device") or _HOST).type == "cpu":
             return host.compute(self, func, types, args, kwargs)
-        out = self._shapes(func, types, args, kwargs)
+        if self._within:
+            return self._shapes(func, types, args, kwargs)
+        self._within = True
+        try:
+            out = self._shapes(func, types, args, kwargs)
+        finally:
+            self._within = False
         if out is NotImplemented:
             return out
         if func in _COPIES and types:

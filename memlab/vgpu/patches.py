@@ -5,8 +5,8 @@ the changes, and the last one to end takes them away: outside of predictions PyT
 """
 
 import functools
+import importlib.util
 import math
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,8 +44,12 @@ def _changes() -> Iterator[Change]:
         yield torch.Tensor, name, _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
         yield np, name, _in_predictions(_unwritten(f"numpy.{name}"))(getattr(np, name))
-    if safetensors := sys.modules.get("safetensors.torch"):
-        yield safetensors, "serialize_file", _in_predictions(_unwritten("safetensors"))(safetensors.serialize_file)
+    if importlib.util.find_spec("safetensors"):
+        safetensors = importlib.import_module("safetensors.torch")
+        for name in ("save_file", "save_model", "serialize_file"):
+            yield safetensors, name, _in_predictions(_unwritten("safetensors"))(getattr(safetensors, name))
+        for name in {"_flatten", "_flatten_as_ptr"} & vars(safetensors).keys():  # they read the numbers
+            yield safetensors, name, _in_predictions(lambda *args: {})(getattr(safetensors, name))
 
 
 def _unwritten(what: str) -> Callable:
@@ -148,7 +152,11 @@ def _taken_back(set_default_device: Callable) -> Callable:
 
 def _on_the_card(to: Callable) -> Callable:
     """``module.to(0)``: PyTorch without CUDA does not know what device 0 is."""
-    return lambda module, *args, **kwargs: to(module, *map(tensors.on_card, args), **kwargs)
+
+    def moved(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+        return to(module, *map(tensors.on_card, args), **{name: tensors.on_card(v) for name, v in kwargs.items()})
+
+    return moved
 
 
 def _clearing(clear_autocast_cache: Callable) -> Callable:

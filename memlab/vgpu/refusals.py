@@ -83,6 +83,14 @@ def own_thread() -> Unpredictable:
     )
 
 
+def bare_number(error: BaseException) -> WrongDevice:
+    """The error for ``torch.zeros(3, device=0)`` where PyTorch knows no accelerator that 0 could be."""
+    return WrongDevice(
+        f"train names a device by its number alone at {where(error)}, which this PyTorch, built without CUDA, does not "
+        "know: write 'cuda:0'."
+    )
+
+
 def compiled_code(what: str = "torch.compile") -> Unpredictable:
     """The error for ``torch.compile`` and its like: compiled code runs eagerly here, and what it saves is unseen."""
     return Unpredictable(

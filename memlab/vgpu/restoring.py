@@ -34,7 +34,7 @@ class Belongings:
         self._whole: list[tuple[Any, Any]] = []  # containers of PyTorch's own objects, and copies of them
         self._classes: list[tuple[Any, type]] = []  # a lazy module changes its own
         self._others: list[tuple[Any, Any]] = []  # containers of anybody else's
-        self._tensors: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = []  # data, gradient
+        self._tensors: list[_Leaf] = []
         self._visit(roots)
 
     def restore(self) -> None:
@@ -44,15 +44,10 @@ class Belongings:
         for container, copy in self._whole:
             _refill(container, copy)
         for container, copy in self._others:
-            if any(isinstance(value, FakeTensor) for value in _held(container)):
+            if _holds_fake(container):
                 _refill(container, copy)
-        for tensor, data, gradient in self._tensors:
-            if not tensor.is_leaf:
-                continue
-            if tensor.device != data.device or tensor.data_ptr() != data.data_ptr():  # tensor.data = another one
-                tensor.data = data
-            tensor.requires_grad_(data.requires_grad)
-            tensor.grad = gradient
+        for leaf in self._tensors:
+            leaf.restore()
 
     def _visit(self, roots: tuple) -> None:
         seen: dict[int, Any] = {}
@@ -64,7 +59,7 @@ class Belongings:
             seen[id(value)] = value
             if isinstance(value, torch.Tensor):
                 if type(value) in _PLAIN_TENSORS and value.is_leaf and value.layout is torch.strided:
-                    self._tensors.append((value, value.detach().requires_grad_(value.requires_grad), value.grad))
+                    self._tensors.append(_Leaf(value))
             elif isinstance(value, _CONTAINERS):
                 self._write_down(value, whole)
                 waiting.extend((item, whole) for item in _held(value))
@@ -87,8 +82,44 @@ class Belongings:
             (self._whole if whole else self._others).append((container, container.copy()))
 
 
+class _Leaf:
+    """A real tensor: where its numbers are, its gradient, its hooks."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self._tensor = tensor
+        self._data = tensor.detach()
+        self._requires_grad = tensor.requires_grad
+        self._gradient = tensor.grad
+        self._hooks = [(name, getattr(tensor, name)) for name in _HOOKS]
+        self._hooks_in_them = [None if hooks is None else hooks.copy() for _, hooks in self._hooks]
+
+    def restore(self) -> None:
+        """Make it what it was. What its numbers are is the host's affair, see ``host.py``."""
+        tensor = self._tensor
+        if not tensor.is_leaf:
+            return
+        if tensor.device != self._data.device or tensor.data_ptr() != self._data.data_ptr():  # tensor.data = another
+            tensor.data = self._data
+        tensor.requires_grad_(self._requires_grad)
+        tensor.grad = self._gradient
+        for (name, hooks), before in zip(self._hooks, self._hooks_in_them, strict=True):
+            if hooks is not None:  # the same dict, which the reader's handles know
+                hooks.clear()
+                hooks.update(before)
+            if getattr(tensor, name) is not hooks:
+                setattr(tensor, name, hooks)
+
+
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 _PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+
+
+def _holds_fake(value: Any, depth: int = 4) -> bool:
+    """Whether it is a fake tensor, or a container that holds one, however deep within reason."""
+    if isinstance(value, _CONTAINERS) and depth:
+        return any(_holds_fake(item, depth - 1) for item in _held(value))
+    return isinstance(value, FakeTensor)
 
 
 def _held(container: Any) -> list:

@@ -5,6 +5,7 @@ real, and what belongs on the card is copied there. (PyTorch's own way under a `
 reads no numbers, also not those that steer the loop, such as an optimizer's step count.)
 """
 
+import copy
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,14 @@ from memlab.vgpu.facade import card_device
 from memlab.vgpu.internals import FakeTensor, disable_modes, storage_id, tree_map
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import where
+
+
+@dataclass(frozen=True)
+class _ModuleOnDisk:
+    """A module as a file would have it: another one, on the host."""
+
+    module: nn.Module
+    saved_from: str
 
 
 @dataclass(frozen=True)
@@ -67,12 +76,18 @@ def _name(f: Any) -> Any:
 
 def _to_disk(leaf: Any, storages: dict[int, torch.Tensor]) -> Any:
     """The leaf as a file has it. Tensors that share a storage go on doing so."""
+    if isinstance(leaf, nn.Module):
+        tensors = {id(tensor): tensor for tensor in (*leaf.parameters(), *leaf.buffers())}
+        memo = {key: _to_disk(tensor, storages).tensor for key, tensor in tensors.items()}
+        place = next((str(tensor.device) for tensor in tensors.values()), "cpu")
+        return _ModuleOnDisk(copy.deepcopy(leaf, memo), place)
     if not isinstance(leaf, torch.Tensor):
         return leaf
     place = str(leaf.device)
     if isinstance(leaf, FakeTensor) and values.has_value(leaf):
         with disable_modes():
-            return _OnDisk(values.numbers(leaf.detach(), asked=False), place)
+            numbers = values.numbers(leaf.detach(), asked=False)
+        return _OnDisk(_like(leaf, numbers), place)
     storage = leaf.untyped_storage()
     whole = storages.get(storage_id(storage))
     if whole is None:
@@ -85,8 +100,12 @@ def _as(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """The part of a storage that a tensor shows; a parameter where that is one."""
     if whole.dtype is not like.dtype:
         whole = whole.view(like.dtype)
-    part = whole.as_strided(like.shape, like.stride(), like.storage_offset())
-    return nn.Parameter(part, like.requires_grad) if isinstance(like, nn.Parameter) else part
+    return _like(like, whole.as_strided(like.shape, like.stride(), like.storage_offset()))
+
+
+def _like(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, a parameter where the other is one."""
+    return nn.Parameter(tensor, like.requires_grad) if isinstance(like, nn.Parameter) else tensor
 
 
 class _Places:
@@ -115,6 +134,10 @@ class _Places:
 
     def put_again(self, leaf: Any) -> Any:
         """A tensor that the loop itself has saved, where it belongs."""
+        if isinstance(leaf, _ModuleOnDisk):
+            again = copy.deepcopy(leaf.module)
+            wanted = not callable(self._map_location) and self._is_for_the_card(leaf.saved_from)
+            return again.to(CARD) if wanted else again
         if not isinstance(leaf, _OnDisk):
             return leaf
         if callable(self._map_location) or not self._is_for_the_card(leaf.saved_from):

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from memlab.vgpu import values
+from memlab.vgpu.current import is_predicting
 from memlab.vgpu.facade import card_device
 from memlab.vgpu.internals import FakeTensor, disable_modes
 from memlab.vgpu.mode import VirtualMode
@@ -19,8 +20,14 @@ from memlab.vgpu.saving import note_unwritten
 
 
 def on_card(value: Any) -> Any:
-    """An argument, as the card where it names the card: PyTorch without CUDA does not know 0, nor "cuda" alone."""
-    return card_device(value) if _is_card(value) else value
+    """An argument, as the card where it names the card: PyTorch without CUDA does not know 0, nor "cuda" alone.
+
+    Raises:
+        WrongDevice: it names a device that the predicted machine does not have.
+    """
+    if isinstance(value, str | torch.device) and torch.device(value).type not in ("cpu", "meta", ENGINE.type):
+        return card_device(value)
+    return card_device(value) if type(value) is int else value
 
 
 def host_to(to: Callable) -> Callable:
@@ -75,11 +82,15 @@ class Unwritten(np.ndarray):
 
     def tofile(self, *args: Any, **kwargs: Any) -> None:
         """Nothing."""
-        note_unwritten("ndarray.tofile")
+        if not is_predicting():  # it has outlived its prediction
+            return super().tofile(*args, **kwargs)
+        return note_unwritten("ndarray.tofile")
 
     def dump(self, *args: Any, **kwargs: Any) -> None:
         """Nothing."""
-        note_unwritten("ndarray.dump")
+        if not is_predicting():
+            return super().dump(*args, **kwargs)
+        return note_unwritten("ndarray.dump")
 
 
 def _new(original: Callable) -> Any:

@@ -9,9 +9,9 @@ from memlab.allocator import OutOfRoom
 from memlab.categories import Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
+from memlab.tracking.internals import on_again
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
-from memlab.vgpu.internals import on_top
 from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import compiled_code
@@ -19,6 +19,8 @@ from memlab.vgpu.refusals import compiled_code
 
 class VirtualTracker(Tracker):
     """The tracker of a prediction. It must be on in every step: only it sees what is allocated."""
+
+    _takes_apart = False  # not as PyTorch would: see way_of
 
     def __init__(self, prediction: Prediction, mode: VirtualMode):
         super().__init__(CARD, allocator=prediction.memory)
@@ -32,7 +34,7 @@ class VirtualTracker(Tracker):
             raise Stopped
         # In inference mode PyTorch leaves it to a dispatch mode to take operators apart.
         if torch.is_inference_mode_enabled() and (way := way_of(func)):
-            with on_top(self):
+            with on_again(self):
                 return way(*args, **(kwargs or {}))
         self._types = types
         if not types and not (kwargs and "device" in kwargs):  # the host's own affair
@@ -43,12 +45,12 @@ class VirtualTracker(Tracker):
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         return self._mode.run(func, self._types, args, kwargs)
 
-    def _see_workspace(self, func, args, out) -> None:
+    def _see_workspace(self, func, args, out, first: int) -> None:
         try:
             self._memory.run_kernel(func, args, out, self._phase is Phase.BACKWARD)
         except OutOfRoom as error:
             self._refuse(error.asked)
-        super()._see_workspace(func, args, out)
+        super()._see_workspace(func, args, out, first)
 
     def _enter_root(self, module) -> None:
         if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):

@@ -21,7 +21,7 @@ LOOP = """
             yield loss
 
     def careless(device):
-        yield torch.ones(3, device="cuda").sum()
+        yield torch.ones(3, device="cuda:1").sum()
 """
 
 
@@ -73,4 +73,4 @@ def test_a_loop_that_names_cuda_is_told_what_to_do(loop, capsys):
     assert cli.main(["predict", f"{loop}:careless"]) == 2
     error = capsys.readouterr().err
     line = next(number for number, text in enumerate(dedent(LOOP).splitlines(), 1) if "cuda" in text)
-    assert f"train names the device 'cuda' at predicted_loop.py:{line}: use the device that train is given" in error
+    assert f"train names the device 'cuda:1' at predicted_loop.py:{line}: a prediction is for one card" in error

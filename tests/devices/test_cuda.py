@@ -73,6 +73,9 @@ def card(monkeypatch):
         "max_memory_reserved": lambda device: card.peak_reserved,
         "set_per_process_memory_fraction": lambda fraction, device: card.fractions.append(fraction),
         "synchronize": wait,
+        "get_rng_state": lambda device: None,
+        "set_rng_state": lambda state, device: None,
+        "manual_seed": lambda seed: None,
         "empty_cache": lambda: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, fake)

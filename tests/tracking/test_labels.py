@@ -164,6 +164,35 @@ def test_what_is_made_and_kept_outside_of_forward_is_held_over_at_once():
     assert len(born(events, Category.HELD)) == 1
 
 
+def test_the_loss_that_is_yielded_is_not_held_over():
+    def train(device):
+        model = nn.Linear(64, 64, bias=False).to(device)
+        while True:
+            loss = model(torch.ones(64, 64)).sum(dim=1)[0]
+            loss.backward()
+            model.zero_grad()
+            yield loss
+
+    trace = measure(train, device="cpu", xray="every")
+    assert trace.start == {Category.PARAMETER: TENSOR, Category.ACTIVATION: 4 * 64}
+
+
+def test_a_batch_that_was_loaded_a_step_ahead_is_input():
+    def train(device):
+        model = nn.Linear(64, 64, bias=False).to(device)
+        ahead = torch.ones(64, 64, device=device)
+        while True:
+            batch = ahead
+            model(batch).sum().backward()
+            model.zero_grad()
+            ahead = torch.ones(64, 64, device=device)
+            yield None
+
+    trace = measure(train, device="cpu", xray="every")
+    assert trace.by_category[Category.INPUT] == TENSOR
+    assert Category.HELD not in trace.start
+
+
 def test_a_step_that_ran_out_of_memory_holds_nothing_over():
     def too_much(device):
         x = torch.zeros(64, 64, device=device)

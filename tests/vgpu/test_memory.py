@@ -36,7 +36,7 @@ def test_a_block_counts_and_not_the_tensor_in_it():
         yield piece[0]
 
     trace = predict(train)
-    assert trace.by_category == {"held over": 11 * MIB, "workspace": MIB}  # a segment of 12 MiB, too small to split
+    assert trace.by_category == {"temporary": 11 * MIB, "workspace": MIB}  # a segment of 12 MiB, too small to split
     assert trace.peak_reserved == 12 * MIB
 
 
