@@ -37,6 +37,7 @@ def report(target: str, trace: "Trace") -> Iterator[str]:
     yield f"{'flops of a step':<22}{trace.flops:,}"
     yield ""
     yield f"{trace.sentence[0].upper()}{trace.sentence[1:]}."
+    yield from trace.notes
     if trace.oom and trace.peak_reserved is not None:  # an allocator said it
         yield trace.oom.message
     if trace.peak_reserved is None:

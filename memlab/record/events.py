@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from memlab.tracking.internals import history, keep_history
+
 FORMAT = 1
 KINDS = ["alloc", "free", "segment_alloc", "segment_free"]
 _KIND_OF = {
@@ -33,14 +35,12 @@ class EventRecorder:
 
     def __enter__(self) -> "EventRecorder":
         self._start = torch.cuda.memory_snapshot()
-        torch.cuda.memory._record_memory_history(
-            "all", context="alloc", stacks="all", max_entries=1_000_000, clear_history=True
-        )
+        keep_history(True)
         return self
 
     def __exit__(self, *exception) -> None:
-        self._snapshot = torch.cuda.memory._snapshot()
-        torch.cuda.memory._record_memory_history(None)
+        self._snapshot = history()
+        keep_history(False)
 
     def trace(self, note: str) -> dict[str, Any]:
         """What happened, in the format above."""

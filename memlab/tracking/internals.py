@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -40,16 +41,19 @@ __all__ = [
     "called_by_engine",
     "clear_cublas_workspaces",
     "current_node",
+    "history",
     "in_compiled_code",
     "is_composite",
     "is_dense",
     "is_view",
+    "keep_history",
     "modes_above",
     "modes_of_this_thread",
     "on_again",
     "reference_counts",
     "set_allocator_settings",
     "set_modes_aside",
+    "sparse_parts",
     "without_compiling",
 ]
 
@@ -151,6 +155,28 @@ def on_again(mode: TorchDispatchMode) -> Iterator[None]:
 
 
 COMPILER = "torch._dynamo"  # the module, for whom wants to know whether something may have been compiled yet
+
+
+def keep_history(on: bool) -> None:
+    """Let CUDA's caching allocator write down all that it does, from an empty page on, or stop it.
+
+    Documented by PyTorch, under this name. Lost without it: a recording's events fail, in words.
+    """
+    memory = torch.cuda.memory
+    if on:
+        memory._record_memory_history("all", context="alloc", stacks="all", max_entries=1_000_000, clear_history=True)
+    else:
+        memory._record_memory_history(None)
+
+
+def history() -> dict[str, Any]:
+    """What the allocator has written down, and its segments."""
+    return torch.cuda.memory._snapshot()
+
+
+def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices and values of a sparse tensor in coordinates, be they sorted or not."""
+    return tensor._indices(), tensor._values()
 
 
 def set_allocator_settings(settings: str) -> None:

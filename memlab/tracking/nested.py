@@ -5,6 +5,8 @@ from dataclasses import fields, is_dataclass
 
 import torch
 
+from memlab.tracking.internals import sparse_parts
+
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:
     """The tensors in nested lists, tuples, dicts and dataclasses."""
@@ -36,6 +38,6 @@ def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         for name in names:
             yield from inner_tensors(getattr(tensor, name))
     elif tensor.layout is torch.sparse_coo:
-        yield from (tensor._indices(), tensor._values())
+        yield from sparse_parts(tensor)
     elif tensor.layout is torch.strided:
         yield tensor
