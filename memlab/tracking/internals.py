@@ -45,6 +45,7 @@ __all__ = [
     "in_compiled_code",
     "is_composite",
     "is_dense",
+    "is_fake",
     "is_view",
     "keep_history",
     "modes_above",
@@ -136,6 +137,11 @@ def is_composite(func) -> bool:
     """
     key = getattr(torch._C.DispatchKey, "CompositeImplicitAutograd", None)
     return key is not None and hasattr(func, "has_kernel_for_dispatch_key") and func.has_kernel_for_dispatch_key(key)
+
+
+def is_fake(kind: type) -> bool:
+    """Whether tensors of this type are shapes without numbers, as the compiler and DTensor make."""
+    return kind.__module__.startswith("torch._subclasses.")
 
 
 def is_view(func) -> bool:

@@ -35,8 +35,9 @@ def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors that have storages: the tensor itself, or those that a wrapper or a sparse tensor holds."""
     if is_wrapper(type(tensor)):
         names, _ = tensor.__tensor_flatten__()
-        for name in names:
-            yield from inner_tensors(getattr(tensor, name))
+        for inner in (getattr(tensor, name) for name in names):
+            if isinstance(inner, torch.Tensor):  # DTensor names its mesh, too
+                yield from inner_tensors(inner)
     elif tensor.layout is torch.sparse_coo:
         yield from sparse_parts(tensor)
     elif tensor.layout is torch.strided:

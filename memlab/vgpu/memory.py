@@ -69,7 +69,7 @@ def _allocator(card: Card) -> CachingAllocator:
 class VirtualTracker(Tracker):
     """The tracker of a prediction. It must be on in every step: only it sees what is allocated."""
 
-    _takes_apart = False
+    is_real = False
 
     def __init__(self, memory: VirtualMemory, mode: VirtualMode):
         super().__init__(DEVICE, allocator=memory)
