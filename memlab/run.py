@@ -18,7 +18,7 @@ import torch
 
 from memlab.devices import Device, open_device
 from memlab.errors import BadTrain, BadValue
-from memlab.oom import is_out_of_memory
+from memlab.oom import asked_bytes, is_out_of_memory
 from memlab.trace import OutOfMemory, Phase, Step, Trace
 from memlab.tracking import Xray
 from memlab.tracking.randomness import RandomNumbers
@@ -218,7 +218,7 @@ class Run:
             if not is_out_of_memory(error):
                 raise
             loss = None
-            failed = self._tracker.failed or OutOfMemory(None, 0, self._budget, Phase.OTHER, "", "")
+            failed = self._tracker.failed or OutOfMemory(asked_bytes(error), 0, self._budget, Phase.OTHER, "", "")
             self.oom = replace(failed, limit=failed.limit or self._budget, message=str(error))
             # The frames of the failed step still hold its tensors.
             traceback.clear_frames(error.__traceback__)

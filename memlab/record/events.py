@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from memlab.tracking.internals import memory_snapshot_of_history, record_memory_history
+from memlab.tracking.internals import history, keep_history
 
 FORMAT = 1
 KINDS = ["alloc", "free", "segment_alloc", "segment_free"]
@@ -35,12 +35,12 @@ class EventRecorder:
 
     def __enter__(self) -> "EventRecorder":
         self._start = torch.cuda.memory_snapshot()
-        record_memory_history("all", context="alloc", stacks="all", max_entries=1_000_000, clear_history=True)
+        keep_history(True)
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._snapshot = memory_snapshot_of_history()
-        record_memory_history(None)
+    def __exit__(self, *exception) -> None:
+        self._snapshot = history()
+        keep_history(False)
 
     def trace(self, note: str) -> dict[str, Any]:
         """What happened, in the format above."""

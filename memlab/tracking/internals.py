@@ -42,17 +42,21 @@ __all__ = [
     "clear_cublas_workspaces",
     "current_node",
     "exclude_dispatch_key",
+    "history",
     "in_compiled_code",
     "is_composite",
     "is_default_generator",
     "is_dense",
+    "is_fake",
     "is_view",
+    "keep_history",
     "modes_above",
     "modes_of_this_thread",
     "on_again",
     "reference_counts",
     "set_allocator_settings",
     "set_modes_aside",
+    "sparse_parts",
     "switch_dispatch_key",
     "unwrapped",
     "without_compiling",
@@ -136,16 +140,6 @@ def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def record_memory_history(*args: object, **kwargs: object) -> None:
-    """Have the CUDA allocator write down its events. Lost without the name: the events of a recording."""
-    torch.cuda.memory._record_memory_history(*args, **kwargs)
-
-
-def memory_snapshot_of_history() -> dict[str, Any]:
-    """What the CUDA allocator has written down."""
-    return torch.cuda.memory._snapshot()
-
-
 def clear_cublas_workspaces() -> None:
     """Give back what cuBLAS keeps for each thread. Lost without the name: the next run starts with it."""
     if clear := getattr(torch._C, "_cuda_clearCublasWorkspaces", None):
@@ -180,6 +174,11 @@ def is_composite(func) -> bool:
     return key is not None and hasattr(func, "has_kernel_for_dispatch_key") and func.has_kernel_for_dispatch_key(key)
 
 
+def is_fake(kind: type) -> bool:
+    """Whether tensors of this type are shapes without numbers, as the compiler and DTensor make."""
+    return kind.__module__.startswith("torch._subclasses.")
+
+
 def is_view(func) -> bool:
     """Whether all results of an operator are views of its arguments. Lost without the name: a little time."""
     returns = func._schema.returns if hasattr(func, "_schema") else ()
@@ -197,6 +196,28 @@ def on_again(mode: TorchDispatchMode) -> Iterator[None]:
 
 
 COMPILER = "torch._dynamo"  # the module, for whom wants to know whether something may have been compiled yet
+
+
+def keep_history(on: bool) -> None:
+    """Let CUDA's caching allocator write down all that it does, from an empty page on, or stop it.
+
+    Documented by PyTorch, under this name. Lost without it: a recording's events fail, in words.
+    """
+    memory = torch.cuda.memory
+    if on:
+        memory._record_memory_history("all", context="alloc", stacks="all", max_entries=1_000_000, clear_history=True)
+    else:
+        memory._record_memory_history(None)
+
+
+def history() -> dict[str, Any]:
+    """What the allocator has written down, and its segments."""
+    return torch.cuda.memory._snapshot()
+
+
+def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices and values of a sparse tensor in coordinates, be they sorted or not."""
+    return tensor._indices(), tensor._values()
 
 
 def set_allocator_settings(settings: str) -> None:

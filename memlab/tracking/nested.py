@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 
 import torch
 
-from memlab.tracking.internals import unwrapped
+from memlab.tracking.internals import sparse_parts, unwrapped
 
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:
@@ -39,9 +39,10 @@ def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     tensor = unwrapped(tensor)
     if is_wrapper(type(tensor)):
         names, _ = tensor.__tensor_flatten__()
-        for name in names:
-            yield from inner_tensors(getattr(tensor, name))
+        for inner in (getattr(tensor, name) for name in names):
+            if isinstance(inner, torch.Tensor):  # DTensor names its mesh, too
+                yield from inner_tensors(inner)
     elif tensor.layout is torch.sparse_coo:
-        yield from (tensor._indices(), tensor._values())
+        yield from sparse_parts(tensor)
     elif tensor.layout is torch.strided:
         yield tensor

@@ -73,6 +73,8 @@ class Storages:
         budget: bytes; an allocation past it raises :class:`BudgetExceeded`, as a smaller card would.
     """
 
+    is_real = True  # one that stands in for a card follows tensors without numbers
+
     _phase: Phase
     _recomputing: bool
     _differentiated: bool
@@ -111,7 +113,7 @@ class Storages:
                 self._give(ref.record)
                 self._resize(ref.record, storage.nbytes())
                 self._take(ref.record)
-        elif tensor.device == self.device:
+        elif tensor.device == self.device and (not self.is_real or storage.device == self.device):
             nbytes = storage.nbytes()
             if born and self.budget is not None and self.live + nbytes > self.budget:
                 self.failed = self._failure(nbytes)

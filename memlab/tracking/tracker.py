@@ -22,6 +22,7 @@ from memlab.tracking.internals import (
     TorchDispatchMode,
     called_by_engine,
     in_compiled_code,
+    is_fake,
     modes_above,
     modes_of_this_thread,
     on_again,
@@ -62,8 +63,6 @@ class Tracker(Storages, TorchDispatchMode):
         budget: bytes; an allocation past it raises :class:`BudgetExceeded`, as a smaller card would.
         allocator: reads what the device's own allocator counts, None where it has none (the CPU).
     """
-
-    _takes_apart = True  # operators that are made of others; one that stands in for a card has its own rules for them
 
     def __init__(self, device: torch.device, *, budget: int | None = None, allocator: Allocator | None = None):
         TorchDispatchMode.__init__(self)
@@ -144,13 +143,15 @@ class Tracker(Storages, TorchDispatchMode):
         if types and any(map(is_wrapper, types)):
             self._update_phase(func, args)
             return NotImplemented  # the wrapper's own rules are asked next; what they do with its inner tensors is seen
+        if types and any(map(is_fake, types)):
+            return func(*args, **(kwargs or {}))
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func, args, kwargs):
         if self.stopping.is_set():
             raise Stopped
         known = operator(func)
-        if known.is_composite and self._takes_apart:
+        if known.is_composite and self.is_real:
             with on_again(self):
                 return func.decompose(*args, **kwargs)
         if not self._compiler_is_off and COMPILER in sys.modules:

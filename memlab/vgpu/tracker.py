@@ -20,7 +20,7 @@ from memlab.vgpu.refusals import compiled_code
 class VirtualTracker(Tracker):
     """The tracker of a prediction. It must be on in every step: only it sees what is allocated."""
 
-    _takes_apart = False  # not as PyTorch would: see way_of
+    is_real = False
 
     def __init__(self, prediction: Prediction, mode: VirtualMode):
         super().__init__(CARD, allocator=prediction.memory)

@@ -79,6 +79,7 @@ def card(monkeypatch):
         "empty_cache": lambda: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 92000)
     monkeypatch.setattr(devices.cuda, "clear_cublas_workspaces", lambda: None)
     return card
 

@@ -3,6 +3,9 @@
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
 
@@ -118,3 +121,38 @@ def test_the_gradients_of_an_embedding_that_are_sparse_are_gradients():
     events = tracker.xray().events
     held = sum(e.bytes for e in events if e.category is Category.GRADIENT)
     assert held == gradient._values().untyped_storage().nbytes() + gradient._indices().untyped_storage().nbytes()
+
+
+def test_shapes_without_numbers_are_no_memory_and_no_work():
+    with Tracker(CPU) as tracker, FakeTensorMode():
+        torch.ones(64, 64) @ torch.ones(64, 64)
+    xray = tracker.xray()
+    assert (xray.events, xray.flops) == ((), 0)
+
+
+@pytest.fixture
+def mesh(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="no torch.distributed on this system")
+def test_distributed_tensors_are_counted_once(mesh):
+    def train(device):
+        layer = nn.Linear(64, 64, bias=False)
+        layer.weight = nn.Parameter(distribute_tensor(layer.weight.detach(), mesh, [Shard(0)]))
+        optimizer = torch.optim.SGD(layer.parameters(), momentum=0.9, foreach=False)
+        x = distribute_tensor(torch.ones(8, 64), mesh, [Replicate()])
+        while True:
+            loss = layer(x).sum()
+            loss.backward()
+            optimizer.step()
+            yield loss.to_local()
+            optimizer.zero_grad()
+
+    trace = measure(train, device="cpu", steps=4, xray="every")
+    weight = 4 * 64 * 64
+    assert trace.start[Category.PARAMETER] == trace.start[Category.GRADIENT] == weight
+    assert trace.start[Category.OPTIMIZER_STATE] == weight
+    assert trace.flops == 2 * (2 * 8 * 64 * 64)
