@@ -327,6 +327,24 @@ def test_a_torch_that_cannot_carry_the_virtual_gpu_can_still_be_measured():
     assert steps == "5"
 
 
+TWO_AT_ONCE = """
+from memlab import predict
+from tests.lab.test_session import make, note, train
+sessions = [make(), make()]
+for session in sessions:
+    session.predict()
+print(predict(train).device)
+for session in sessions:
+    session._worker._latest.result(60)
+    print(session.prediction is not None, note(session))
+"""
+
+
+def test_two_sessions_and_a_prediction_may_be_the_first_of_a_process_together():
+    done = subprocess.run([sys.executable, "-c", TWO_AT_ONCE], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.splitlines() == ["T4", "True ", "True "], done.stderr
+
+
 def test_a_run_names_what_was_predicted_for_it():
     session = make()
     session.choose("batch_size", 16)
