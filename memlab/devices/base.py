@@ -31,7 +31,7 @@ class Device(Protocol):
         """Lines of the loop that asked for a number which nobody knows."""
         return ()
 
-    def occupied(self, *belongings: Any) -> AbstractContextManager:
+    def occupied(self, *belongings: Any) -> AbstractContextManager[object]:
         """The context of a whole run of a loop that can reach ``belongings``."""
         return nullcontext()
 
@@ -41,27 +41,33 @@ class Device(Protocol):
     def tracks_every_step(self, budget: int | None) -> bool:
         """Whether a step without the tracker would go unseen."""
 
-    def running(self) -> AbstractContextManager:
+    def running(self) -> AbstractContextManager[object]:
         """The context in which ``train`` runs."""
         return nullcontext()
 
     def start_step(self) -> None:
         """Forget the peak of the step before."""
+        return None
 
     def wait(self) -> None:
         """Wait until the device has done all that it was given to do."""
+        return None
 
     def peak_allocated(self) -> int | None:
         """The most bytes allocated since ``start_step``; None where nobody counts."""
+        return None
 
     def peak_reserved(self) -> int | None:
         """The most bytes held from the driver since ``start_step``; None where there is no cache."""
+        return None
 
     def set_budget(self, budget: int | None) -> None:
         """Limit the device's allocator to so many bytes, where it has one; None gives the whole device back."""
+        return None
 
     def set_allocator(self, settings: str) -> None:
         """Give the device's caching allocator settings, in the words of PYTORCH_CUDA_ALLOC_CONF, where it has one."""
+        return None
 
     def facts(self) -> dict[str, Any]:
         """What else a recording says of the device."""
@@ -69,3 +75,4 @@ class Device(Protocol):
 
     def release(self) -> None:
         """Free what the run left behind."""
+        return None

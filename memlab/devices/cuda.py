@@ -49,7 +49,7 @@ class Cuda(Device):
         """Never: the allocator always counts."""
         return False
 
-    def running(self) -> AbstractContextManager:
+    def running(self) -> AbstractContextManager[object]:
         """The card is the current one: what asks for ``"cuda"`` gets it."""
         return torch.cuda.device(self.device)
 

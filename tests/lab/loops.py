@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -21,9 +22,12 @@ def train(device, *, batch_size=8, width=16, compiled=False, optimizer="SGD"):
 
 
 class Slow:
-    """A train whose steps end when the test says so."""
+    """A train whose steps end when the test says so, or has ended."""
+
+    made: ClassVar[list["Slow"]] = []
 
     def __init__(self):
+        self.made.append(self)
         self.step = threading.Semaphore(0)
         self.in_step = threading.Event()
 

@@ -12,11 +12,9 @@ import torch
 from torch import nn
 
 from memlab import logbook
-from memlab.errors import BadTrain, BadValue, MemlabError, Stopped
-from memlab.lab import session as session_module
+from memlab.errors import BadTrain, BadValue, MemlabError
 from memlab.lab.session import Session
 from memlab.lab.steady import MOST_STEPS
-from memlab.run import Run
 from memlab.units import format_bytes
 from tests.lab.loops import SOON, Slow, train, wait_for
 
@@ -329,6 +327,24 @@ def test_a_torch_that_cannot_carry_the_virtual_gpu_can_still_be_measured():
     assert steps == "5"
 
 
+TWO_AT_ONCE = """
+from memlab import predict
+from tests.lab.test_session import make, note, train
+sessions = [make(), make()]
+for session in sessions:
+    session.predict()
+print(predict(train).device)
+for session in sessions:
+    session._worker._latest.result(60)
+    print(session.prediction is not None, note(session))
+"""
+
+
+def test_two_sessions_and_a_prediction_may_be_the_first_of_a_process_together():
+    done = subprocess.run([sys.executable, "-c", TWO_AT_ONCE], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.splitlines() == ["T4", "True ", "True "], done.stderr
+
+
 def test_a_run_names_what_was_predicted_for_it():
     session = make()
     session.choose("batch_size", 16)
@@ -382,64 +398,74 @@ def test_stop_ends_a_prediction():
     assert len(session.run().steps) == 5
 
 
-class Interrupted(Run):
-    """A run that is stopped within its step ``at``, as one is that looks at its event at every operator."""
+class Endless:
+    """A train that ends ``steps`` steps and then computes for ever, within the next."""
 
-    at = 1
+    def __init__(self, steps):
+        self.steps = steps
+        self.in_last_step = threading.Event()
 
-    def __init__(self, *args, stopping=None, **options):
-        super().__init__(*args, stopping=stopping, **options)
-        self._asked = stopping
-
-    def __iter__(self):
-        for index, step in enumerate(super().__iter__()):
-            if index == self.at:
-                self.steps.pop()
-                self._asked.set()
-                raise Stopped("The run was stopped.")
-            yield step
+    def __call__(self, device, *, batch_size=8):
+        for _ in range(self.steps):
+            yield torch.ones(batch_size, device=device).sum()
+        while True:
+            torch.ones(batch_size, device=device).sum()
+            self.in_last_step.set()
+        yield None
 
 
 @pytest.mark.parametrize(
-    ("at", "words"), [(0, "Stopped before the first step. Ready."), (2, "Stopped after 2 of 5 steps. Ready.")]
+    ("steps", "words"), [(0, "Stopped before the first step. Ready."), (2, "Stopped after 2 of 5 steps. Ready.")]
 )
-def test_a_run_that_is_stopped_within_a_step_keeps_those_before(monkeypatch, at, words):
-    monkeypatch.setattr(session_module, "Run", Interrupted)
-    monkeypatch.setattr(Interrupted, "at", at)
-    session = make()
+def test_a_run_that_is_stopped_within_a_step_keeps_those_before(steps, words):
+    endless = Endless(steps)
+    session = make(endless)
     job = session.start()
-    if at:
-        assert len(job.result(SOON).steps) == at
-    else:
-        assert job.result(SOON) is None
+    assert endless.in_last_step.wait(SOON)
+    session.stop()
+    trace = job.result(SOON)
+    assert len(trace.steps if trace else ()) == steps
     assert session.screen.status == (words, False)
 
 
-def test_a_prediction_that_is_stopped_within_a_step_shows_nothing(monkeypatch):
-    monkeypatch.setattr(session_module, "Run", Interrupted)
-    session = make()
-    assert predicted(session) is None
-    assert note(session) == ""
-
-
-def test_a_run_that_waits_for_another_says_so_and_can_be_stopped(monkeypatch):
-    class Waiting(Run):
-        def __init__(self, *args, stopping, on_wait, **options):
-            super().__init__(*args, stopping=stopping, on_wait=on_wait, **options)
-            self._asked, self._tell = stopping, on_wait
-
-        def __enter__(self):
-            self._tell()
-            assert self._asked.wait(SOON)
-            raise Stopped("The run was stopped.")
-
-    session = make()
-    monkeypatch.setattr(session_module, "Run", Waiting)
-    job = session.start()
-    wait_for(lambda: status(session) == "Waiting for another run to end.")
+def test_a_prediction_that_is_stopped_within_a_step_shows_nothing():
+    endless = Endless(1)
+    session = make(endless)
+    session.predict()
+    assert endless.in_last_step.wait(SOON)
     session.stop()
-    assert job.result(SOON) is None
-    assert status(session) == "Stopped before the first step. Ready."
+    session._worker._latest.result(SOON)
+    assert session.prediction is None
+    assert note(session) == ""
+    assert status(session) == "Stopped the prediction. Ready."
+
+
+def test_what_is_chosen_ends_the_prediction_of_what_was_chosen_before():
+    endless = Endless(1)
+    session = make(endless)
+    session.predict()
+    assert endless.in_last_step.wait(SOON)
+    endless.steps = 100
+    session.choose("batch_size", 32)
+    wait_for(lambda: session.prediction is not None)
+    assert session.prediction.settings["batch_size"] == 32
+
+
+def test_a_run_that_waits_for_another_says_so_and_can_be_stopped():
+    slow = Slow()
+    first, second = make(slow, steps=1), make()
+    running = first.start()
+    assert slow.in_step.wait(SOON)
+    waiting = second.start()
+    wait_for(lambda: status(second) == "Waiting for another run to end.")
+    second.stop()
+    assert waiting.result(SOON) is None
+    assert status(second) == "Stopped before the first step. Ready."
+    waiting = second.start()
+    wait_for(lambda: status(second) == "Waiting for another run to end.")
+    slow.step.release()
+    assert len(running.result(SOON).steps) == 1
+    assert len(waiting.result(SOON).steps) == 5
 
 
 def test_a_replay_is_refused_while_a_run_is_going_on():

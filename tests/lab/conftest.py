@@ -1,0 +1,27 @@
+"""A lab's worker outlives its test: what it still does would be seen by the next one."""
+
+from concurrent.futures import wait
+
+import pytest
+
+from memlab.lab.worker import Worker
+from tests.lab.loops import SOON, Slow
+
+
+@pytest.fixture(autouse=True)
+def _nothing_goes_on(monkeypatch):
+    """When a test has ended, so have the jobs that it submitted."""
+    jobs = []
+    submit = Worker.submit
+
+    def noted(worker, work):
+        jobs.append(submit(worker, work))
+        return jobs[-1]
+
+    monkeypatch.setattr(Worker, "submit", noted)
+    yield
+    for job in jobs:
+        job.stopping.set()
+    while Slow.made:
+        Slow.made.pop().step.release(1000)
+    assert not wait(jobs, timeout=SOON).not_done
