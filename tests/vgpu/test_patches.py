@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from tests.vgpu.once import seen
 PLACES = (
     torch, torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator,
     torch.accelerator.memory, torch.random, torch.serialization, torch.utils, torch.backends.cudnn, torch.__future__,
-    torch.amp, torch.autocast, torch.Tensor, nn.Module, nn.Parameter, FakeTensor, dataloader._BaseDataLoaderIter,
+    torch.amp, torch.autocast, torch.jit, torch.optim.LBFGS, nn.parameter.UninitializedTensorMixin, threading.Thread, np, torch.Tensor, nn.Module, nn.Parameter, FakeTensor, dataloader._BaseDataLoaderIter,
 )  # fmt: skip
 
 
