@@ -425,7 +425,7 @@ def test_a_loop_that_waits_for_an_unknown_number_is_cut_off():
         yield
 
     line = train.__code__.co_firstlineno + 2
-    words = f"The loop at test_values.py:{line} asked the card 51 times in one step for a number that a prediction"
+    words = f"The loop at test_values.py:{line} asked the card 50 times in one step for a number that a prediction"
     with pytest.raises(Unpredictable, match=re.escape(words)):
         predict(train)
 
@@ -439,7 +439,7 @@ def test_a_loop_that_looks_for_a_rare_token_is_cut_off():
             done |= logits.argmax(-1) == 7
         yield
 
-    with pytest.raises(Unpredictable, match=r"asked the card 51 times in one step"):
+    with pytest.raises(Unpredictable, match=r"asked the card 50 times in one step"):
         predict(train)
 
 
@@ -451,7 +451,7 @@ def test_a_loop_that_asks_whether_a_list_of_numbers_is_over_is_cut_off():
             pass
         yield
 
-    with pytest.raises(Unpredictable, match=r"asked the card 51 times in one step"):
+    with pytest.raises(Unpredictable, match=r"asked the card 50 times in one step"):
         predict(train)
 
 
