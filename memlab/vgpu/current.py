@@ -63,6 +63,16 @@ def is_predicting() -> bool:
     return current() is not None
 
 
+def is_beside() -> bool:
+    """Whether a predicting thread, or a library for it, has started this thread. It has no card."""
+    return getattr(_thread, "beside", False)
+
+
+def stand_beside() -> None:
+    """This thread was started by one that predicts."""
+    _thread.beside = True
+
+
 def enter(prediction: Prediction | None) -> Prediction | None:
     """Make it this thread's; the one that was."""
     before = current()

@@ -73,7 +73,7 @@ def _keep_before_writing(prediction: Prediction, written: tuple, args: tuple, kw
 
 def _keep(prediction: Prediction, tensor: torch.Tensor) -> None:
     """Keep what a real tensor holds before the loop first writes to it; it may be older than the prediction."""
-    if isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided:
+    if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return
     storage = tensor.untyped_storage()
     if storage_id(storage) in prediction.written:

@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from memlab.patching import Change, Patches, where
 from memlab.vgpu import autocast, facade, saving, tensors
-from memlab.vgpu.current import current, is_predicting
+from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, swap_tensor_impl
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
@@ -41,7 +41,8 @@ def _changes() -> Iterator[Change]:
         yield FakeTensor, name, change(getattr(FakeTensor, name, None))
     for name in ("to", "cuda", "type", "pin_memory", "numpy"):
         method = getattr(torch.Tensor, name)
-        yield torch.Tensor, name, _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
+        answered = _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
+        yield torch.Tensor, name, where(is_beside, tensors.beside(method), answered)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
         yield np, name, _in_predictions(_unwritten(f"numpy.{name}"))(getattr(np, name))
     if importlib.util.find_spec("safetensors"):
@@ -195,15 +196,25 @@ def _refusing(what: str) -> Callable:
 def _is_readers_own(thread: threading.Thread) -> bool:
     target = getattr(thread, "_target", None)
     code = getattr(target, "__code__", None) or getattr(type(thread).run, "__code__", None)
-    return code is not None and (is_readers_own(code.co_filename) or "concurrent" in code.co_filename)
+    return code is not None and is_readers_own(code.co_filename)
 
 
 def _refusing_threads(start: Callable) -> Callable:
-    """A thread of the reader's own would find no card: it is refused here, before anybody waits for it."""
+    """A thread of the reader's own would find no card: it is refused here, before anybody waits for it.
+
+    Those of libraries (a pool, a progress bar) may work; asking for the card is refused to them.
+    """
 
     def started(self: threading.Thread) -> None:
         if _is_readers_own(self):
             raise own_thread()
+        run = self.run
+
+        def beside() -> None:
+            stand_beside()
+            run()
+
+        self.run = beside  # type: ignore[method-assign]
         start(self)
 
     return started

@@ -14,7 +14,7 @@ from memlab.vgpu.facade import card_device
 from memlab.vgpu.internals import FakeTensor, disable_modes
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD, ENGINE
-from memlab.vgpu.refusals import nested
+from memlab.vgpu.refusals import nested, own_thread
 from memlab.vgpu.results import make_fake
 from memlab.vgpu.saving import note_unwritten
 
@@ -28,6 +28,17 @@ def on_card(value: Any) -> Any:
     if isinstance(value, str | torch.device) and torch.device(value).type not in ("cpu", "meta", ENGINE.type):
         return card_device(value)
     return card_device(value) if type(value) is int else value
+
+
+def beside(method: Callable) -> Callable:
+    """A method of tensors in a thread that a library has started for a prediction: there is no card there."""
+
+    def called(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if method.__name__ == "cuda" or any(map(_is_card, (*args, *kwargs.values()))):
+            raise own_thread()
+        return method(self, *args, **kwargs)
+
+    return called
 
 
 def host_to(to: Callable) -> Callable:

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -94,7 +95,7 @@ def endless_stream(device):
     yield from over(DataLoader(Endless(), batch_size=128), device)
 
 
-@ordinary(refused="The thread", differs="refused")
+@ordinary(refused="A thread", differs="refused")
 def prefetch_thread(device):
     """Batches are made, and moved to the device, in a thread of their own."""
     waiting, stop, batches = queue.Queue(maxsize=2), threading.Event(), [rows() for _ in range(5)]
@@ -196,3 +197,14 @@ def normalized_by_its_own_statistics(device):
         loss.backward()
         model.zero_grad()
         yield loss
+
+
+@ordinary(refused="A thread", differs="refused")
+def prefetch_pool(device):
+    model = nn.Linear(64, 10).to(device)
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            x = pool.submit(lambda: torch.ones(32, 64).to(device)).result()
+            loss = model(x).square().mean()
+            loss.backward()
+            yield loss
