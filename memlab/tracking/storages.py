@@ -62,9 +62,6 @@ class _Ref(weakref.ref):
     __slots__ = ("key", "record")
 
 
-_PLAIN = (torch.Tensor, Parameter)
-
-
 class Storages:
     """The storages of one device, with an event for each change. What the step is doing is set by who inherits.
 
@@ -126,7 +123,7 @@ class Storages:
     def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors whose category is known for certain."""
         for tensor in tensors:
-            plain = type(tensor) in _PLAIN and tensor.layout is torch.strided
+            plain = type(tensor) is Parameter and tensor.layout is torch.strided
             for inner in (tensor,) if plain else inner_tensors(tensor):
                 self._see(inner, False)
                 if ref := self._refs.get(id(inner.untyped_storage())):
