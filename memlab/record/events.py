@@ -38,7 +38,7 @@ class EventRecorder:
         keep_history(True)
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._snapshot = history()
         keep_history(False)
 

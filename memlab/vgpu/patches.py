@@ -48,6 +48,8 @@ def _changes() -> Iterator[Change]:
         safetensors = importlib.import_module("safetensors.torch")
         for name in ("save_file", "save_model", "serialize_file"):
             yield safetensors, name, _in_predictions(_unwritten("safetensors"))(getattr(safetensors, name))
+        load_file = safetensors.load_file
+        yield safetensors, "load_file", _in_predictions(saving.load_safetensors(load_file))(load_file)
         for name in {"_flatten", "_flatten_as_ptr"} & vars(safetensors).keys():  # they read the numbers
             yield safetensors, name, _in_predictions(lambda *args: {})(getattr(safetensors, name))
 

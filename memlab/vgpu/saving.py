@@ -70,6 +70,18 @@ def load(real_load: Callable) -> Callable:
     return loaded
 
 
+def load_safetensors(real_load: Callable) -> Callable:
+    """``safetensors.torch.load_file``: read for real, and copied to the card where it is wanted there."""
+
+    def loaded(filename: Any, device: Any = "cpu") -> dict[str, torch.Tensor]:
+        with disable_modes():
+            found = real_load(filename)
+        wanted = device if isinstance(device, str) and device == "cpu" else card_device(device)
+        return {name: tensor.to(wanted) for name, tensor in found.items()}
+
+    return loaded
+
+
 def _name(f: Any) -> Any:
     return os.path.abspath(os.fspath(f)) if isinstance(f, str | os.PathLike) else id(f)
 

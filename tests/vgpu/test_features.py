@@ -201,14 +201,21 @@ LOOPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("train", LOOPS)
+@pytest.mark.parametrize("time", ["the first time", "again in the same process"])
 @pytest.mark.parametrize("gpu", ["T4", "H100"])
-def test_it_runs_unmodified(train, gpu):
+@pytest.mark.parametrize("train", LOOPS)
+def test_it_runs_unmodified(train, gpu, time):
     trace = predict(train, gpu=gpu, steps=STEPS)
     assert trace.oom is None
     assert len(trace.steps) == STEPS
     assert trace.losses == (None,) * STEPS
     assert trace.steps[-1].peak_allocated == trace.steps[-2].peak_allocated or train in (chosen_attention, drop_path)
+
+
+@pytest.mark.parametrize("train", LOOPS)
+def test_a_second_prediction_is_the_first(train):
+    first, second = (predict(train, steps=STEPS) for _ in range(2))
+    assert second == first
 
 
 def test_offloaded_activations_leave_the_card():

@@ -16,8 +16,8 @@ from tests.vgpu.once import seen
 PLACES = (
     torch, torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator,
     torch.accelerator.memory, torch.random, torch.serialization, torch.utils, torch.backends.cudnn, torch.__future__,
-    torch.jit, torch.optim.LBFGS, nn.parameter.UninitializedTensorMixin, np, threading.Thread,
-    torch.amp, torch.autocast, torch.Tensor, nn.Module, nn.Parameter, FakeTensor, dataloader._BaseDataLoaderIter,
+    torch.amp, torch.autocast, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
+    nn.parameter.UninitializedTensorMixin, FakeTensor, dataloader._BaseDataLoaderIter, threading.Thread, np,
 )  # fmt: skip
 
 

@@ -648,14 +648,29 @@ def test_a_global_that_a_helper_names_is_found():
     assert GLOBAL[0] is layer
 
 
-def test_a_default_argument_is_found():
+def by_default(model):
+    def helper(device, model=model):
+        model[0] = nn.Linear(4, 4)
+
+    return helper
+
+
+def by_keyword(model):
+    def helper(device, *, model=model):
+        model[0] = nn.Linear(4, 4)
+
+    return helper
+
+
+def replace_first(model, device):
+    model[0] = nn.Linear(4, 4)
+
+
+@pytest.mark.parametrize("made", [by_default, by_keyword, lambda model: functools.partial(replace_first, model)])
+def test_what_a_helper_holds_is_found(made):
     model = network()
-    layer = model[0]
-
-    def train(device, *, model=model):
-        yield from of_a_module(device, model)
-
-    predict(train)
+    layer, helper = model[0], made(model)
+    run(lambda device: helper(device))
     assert model[0] is layer
 
 

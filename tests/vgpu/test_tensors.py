@@ -59,7 +59,10 @@ def test_a_module_goes_there_by_any_name(name):
     assert seen(work) == ([CARD] * 3, torch.float16)
 
 
-@names
+NUMBER = pytest.param(0, marks=pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="see the test below"))
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", torch.device("cuda"), NUMBER])
 def test_tensors_are_made_there_by_any_name(name):
     def work(device):
         made = [
@@ -70,6 +73,12 @@ def test_tensors_are_made_there_by_any_name(name):
         return {tensor.device for tensor in made}
 
     assert seen(work) == {CARD}
+
+
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="there PyTorch knows what device 0 is")
+def test_a_bare_number_is_refused_where_pytorch_does_not_know_it():
+    with pytest.raises(WrongDevice, match=r"by its number alone at test_tensors\.py:\d+.*write 'cuda:0'"):
+        seen(lambda device: torch.ones(3, device=0))
 
 
 def test_cuda_without_an_argument():
@@ -108,7 +117,7 @@ def test_it_may_be_a_context():
 
 
 @pytest.mark.parametrize("move", [lambda x, name: x.to(name), lambda x, name: torch.ones(2, device=name)])
-@pytest.mark.parametrize("name", ["cuda:1", 1, "xpu"])
+@pytest.mark.parametrize("name", ["cuda:1", "xpu"])
 def test_another_device_is_refused_with_the_line(name, move):
     with pytest.raises(
         WrongDevice, match=r"names the device '(cuda:1|xpu)' at test_tensors\.py:\d+: a prediction is for"
