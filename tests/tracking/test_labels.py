@@ -51,22 +51,6 @@ def test_gradients_of_parameters_that_come_and_go_are_gradients():
     assert len(born(events_of(step), Category.GRADIENT)) == 50
 
 
-def test_a_parameter_that_has_the_id_of_one_that_is_gone_is_another():
-    def train(layer):
-        layer(torch.ones(1, 64)).sum().backward()
-
-    with Tracker(CPU) as tracker:
-        gone = nn.Linear(64, 64, bias=False)
-        train(gone)
-        hooked = tracker._residents._hooked
-        known = hooked[id(gone.weight)]
-        del gone
-        layer = nn.Linear(64, 64, bias=False)
-        hooked[id(layer.weight)] = known
-        train(layer)
-    assert len(born(tracker.xray().events, Category.GRADIENT)) == 2
-
-
 def test_a_parameter_without_a_module_has_its_gradient_named():
     def step():
         weight = nn.Parameter(torch.zeros(64, 64))
