@@ -62,9 +62,6 @@ class _Ref(weakref.ref):
     __slots__ = ("key", "record")
 
 
-_PLAIN = (torch.Tensor, Parameter)
-
-
 class Storages:
     """The storages of one device, with an event for each change. What the step is doing is set by who inherits.
 
@@ -126,11 +123,20 @@ class Storages:
     def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors whose category is known for certain."""
         for tensor in tensors:
-            plain = type(tensor) in _PLAIN and tensor.layout is torch.strided
-            for inner in (tensor,) if plain else inner_tensors(tensor):
+            if (record := self._record_of(tensor)) is not None:  # as most are: known, and no wrappers
+                record.resident = category
+                continue
+            for inner in inner_tensors(tensor):
                 self._see(inner, False)
-                if ref := self._refs.get(id(inner.untyped_storage())):
-                    ref.record.resident = category
+                if (record := self._record_of(inner)) is not None:
+                    record.resident = category
+
+    def _record_of(self, tensor: torch.Tensor) -> Record | None:
+        try:
+            ref = self._refs.get(id(tensor.untyped_storage()))
+        except NotImplementedError:  # it has none of its own
+            return None
+        return ref and ref.record
 
     def yielded(self, value: object) -> None:
         """What ``train`` gives at the end of the step."""

@@ -98,6 +98,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizing_in_backward = False
         self._forward_begun = False
         self._op: object = ""
+        self._threads: set[int] = set()  # that have been seen to have this mode
         self._modules.start()
         self._optimizers.start()
         self._hooks = ExitStack()
@@ -119,7 +120,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._residents.stop()
         self._optimizers.stop()
         self._modules.stop()
-        self.peak = max(accumulate((event[1] for event in self._events), initial=self._live_at_start))
+        self.peak = max(accumulate([event[1] for event in self._events], initial=self._live_at_start))
         for ref in self._refs.values():  # while it is known when they were born
             ref.record.category = label(ref.record, self._marks)
 
@@ -282,7 +283,10 @@ class Tracker(Storages, TorchDispatchMode):
     # Hooks: they are process-wide, so they act only on the threads that are tracked
 
     def _tracked_thread(self) -> bool:
-        return self._recording and any(mode is self for mode in modes_of_this_thread())
+        thread = threading.get_ident()
+        if thread not in self._threads and any(mode is self for mode in modes_of_this_thread()):
+            self._threads.add(thread)
+        return self._recording and thread in self._threads
 
     def _enter_root(self, module: torch.nn.Module) -> None:
         if not self._autograd.is_bw:

@@ -156,3 +156,22 @@ def test_distributed_tensors_are_counted_once(mesh):
     assert trace.start[Category.PARAMETER] == trace.start[Category.GRADIENT] == weight
     assert trace.start[Category.OPTIMIZER_STATE] == weight
     assert trace.flops == 2 * (2 * 8 * 64 * 64)
+
+
+def test_a_model_within_torch_func_is_measured_too():
+    def train(device):
+        model, x = nn.Linear(64, 64, bias=False), torch.ones(8, 64)
+
+        def loss_of(parameters, x):
+            return torch.func.functional_call(model, parameters, (x,)).square().sum()
+
+        while True:
+            parameters = {name: value.detach() for name, value in model.named_parameters()}
+            gradients = torch.func.grad(loss_of)(parameters, x)
+            of_each = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0))(parameters, x)
+            assert torch.allclose(of_each["weight"].sum(dim=0), gradients["weight"], atol=1e-3)
+            yield None
+
+    trace = measure(train, device="cpu")
+    assert trace.by_category[Category.PARAMETER] == 4 * 64 * 64
+    assert trace.peak_allocated >= 4 * 64 * 64 * (1 + 8)  # the weights, and a gradient for each row
