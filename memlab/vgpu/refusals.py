@@ -78,8 +78,8 @@ def other_device(device: torch.device) -> WrongDevice:
 def own_thread() -> Unpredictable:
     """The error for a thread that the loop starts."""
     return Unpredictable(
-        f"A thread beside the loop, at {where()}, cannot be predicted: do its work with the card in the loop itself, or "
-        "measure instead."
+        f"A thread beside the loop, at {where()}, cannot be predicted: do its work with the card in the loop itself, "
+        "or measure instead."
     )
 
 
