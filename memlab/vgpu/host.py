@@ -13,6 +13,7 @@ from memlab.tracking import randomness
 from memlab.vgpu import values
 from memlab.vgpu.current import Prediction, current
 from memlab.vgpu.internals import FakeTensor, storage_id, unset_fake_temporarily
+from memlab.vgpu.results import remembered
 
 SMALL = 1000  # numbers: up to here every floating-point tensor on the host is real
 LARGE = 2**18  # numbers: up to here one is real whose numbers were chosen, as those of a schedule are, or drawn
@@ -24,7 +25,7 @@ def compute(mode, func, types, args: tuple, kwargs: dict) -> Any:
     """One operator without a fake tensor among its arguments."""
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}  # the same bytes, elsewhere
     if _is_factory(func):
-        fake = mode.dispatch(func, types, args, kwargs)
+        fake = remembered(mode, func, args, kwargs, lambda: mode.dispatch(func, types, args, kwargs))
         if fake.is_floating_point() and fake.numel() > (SMALL if _says_nothing(func) else LARGE):
             return fake
     elif written := values.written(func):

@@ -95,19 +95,23 @@ class VirtualMode(FakeTensorMode):
             self._within = False
         if out is NotImplemented:
             return out
-        if func in _COPIES and types:
+        if types and id(func) in _COPIES:
             with unset_fake_temporarily():
                 out = _copied(func, args, out)
-        elif func in _CORRECTIONS:
+        elif id(func) in _CORRECTIONS:
             with unset_fake_temporarily():
-                out = _CORRECTIONS[func](self, args, out)
+                out = _CORRECTIONS[id(func)](self, args, out)
         values.follow(func, args, kwargs, out)
         return out
 
     def _shapes(self, func, types, args, kwargs) -> Any:
         """What the operator gives, without numbers."""
+        given = kwargs
+        if "generator" in kwargs:  # shapes do not depend on it, and nothing is to be drawn from it
+            given = {name: value for name, value in kwargs.items() if name != "generator"}
+            kwargs = kwargs | {"generator": _NOBODYS}
         try:
-            return remembered(self, func, args, kwargs, lambda: self.dispatch(func, types, args, kwargs))
+            return remembered(self, func, args, given, lambda: self.dispatch(func, types, args, kwargs))
         except DataDependentOutputException as error:
             if func.overloadpacket in _TRUTHS:
                 return values.truth(func, args, kwargs)
@@ -140,8 +144,9 @@ class VirtualMode(FakeTensorMode):
 
 
 _HOST = torch.device("cpu")
+_NOBODYS = torch.Generator()
 _TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
-_COPIES = {aten._to_copy.default, aten.copy_.default}
+_COPIES = {id(aten._to_copy.default), id(aten.copy_.default)}  # by id: operators live for ever, and hash slowly
 _TRUTHS = {aten.equal, aten.allclose}
 
 
@@ -165,18 +170,14 @@ def _in_full_storage(mode: VirtualMode, args: tuple, out: torch.Tensor) -> torch
 
 
 # Results that fake kernels get wrong for CUDA.
-_CORRECTIONS: dict[Any, Callable[[VirtualMode, tuple, Any], Any]] = {
-    aten._scaled_dot_product_efficient_attention.default: _random_state_on_the_host,
-    aten.log_sigmoid_forward.default: _empty_buffer,
-} | dict.fromkeys(
-    (
-        aten.mse_loss.default,
-        aten.smooth_l1_loss.default,
-        aten.binary_cross_entropy.default,
-        aten.soft_margin_loss.default,
-    ),
-    _in_full_storage,
-)
+_CORRECTIONS: dict[int, Callable[[VirtualMode, tuple, Any], Any]] = {
+    id(aten._scaled_dot_product_efficient_attention.default): _random_state_on_the_host,
+    id(aten.log_sigmoid_forward.default): _empty_buffer,
+    id(aten.mse_loss.default): _in_full_storage,
+    id(aten.smooth_l1_loss.default): _in_full_storage,
+    id(aten.binary_cross_entropy.default): _in_full_storage,
+    id(aten.soft_margin_loss.default): _in_full_storage,
+}
 
 
 def _bincount(mode: VirtualMode, tensor, weights=None, minlength=0) -> torch.Tensor:

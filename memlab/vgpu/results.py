@@ -40,7 +40,7 @@ def remembered(mode: FakeTensorMode, func, args: tuple, kwargs: dict, work_out: 
 
 def _key(func, args: tuple, kwargs: dict) -> tuple | None:
     try:
-        return func, _describe(args), _describe(tuple(kwargs.items())), torch.is_inference_mode_enabled()
+        return id(func), _describe(args), _describe(tuple(kwargs.items())), torch.is_inference_mode_enabled()
     except _NotCacheable:
         return None
 

@@ -12,7 +12,6 @@ When the loop asks for an uncertain number, the line that asked is written down.
 """
 
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 import torch
@@ -64,6 +63,8 @@ def value_of(tensor: torch.Tensor) -> Value | None:
 
 def follow(func, args: tuple, kwargs: dict, out: Any) -> None:
     """Work out the values of what an operator gave, where they are small."""
+    if type(out) is FakeTensor and out.dtype.is_floating_point and out.numel() != 1 and not written(func):
+        return  # nearly always
     if func in _KEEPS:
         return
     outs = out if isinstance(out, tuple | list) else (out,)
@@ -117,15 +118,19 @@ def sized_by_values(func, args: tuple, kwargs: dict) -> Any:
     return results if certain else None
 
 
-@cache
 def written(func) -> tuple[tuple[int, str], ...]:
     """Which of its arguments an operator writes to: place and name."""
-    if func in _UNSAID:
-        return _UNSAID[func]
-    if not func._schema.is_mutable:
-        return ()
-    arguments = enumerate(func._schema.arguments)
-    return tuple((i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
+    known = _written.get(id(func))  # by id: operators live for ever, and hash slowly
+    if known is None:
+        known = _UNSAID.get(func, ())
+        if not known and func._schema.is_mutable:
+            arguments = enumerate(func._schema.arguments)
+            known = tuple((i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
+        _written[id(func)] = known
+    return known
+
+
+_written: dict[int, tuple[tuple[int, str], ...]] = {}
 
 
 def note_guess() -> None:
