@@ -167,11 +167,15 @@ def exclude_dispatch_key(name: str, on: bool) -> None:
 
 
 def is_composite(func) -> bool:
-    """Whether an operator is made of others. A mode sees it whole where autograd has not taken it apart: in
-    ``torch.inference_mode`` and below tensor subclasses. Lost without the name: what it does inside.
+    """Whether an operator is made of others, with no kernel of its own. A mode sees it whole where autograd has not
+    taken it apart: in ``torch.inference_mode`` and below tensor subclasses. Lost without the name: what it does inside.
     """
-    key = getattr(torch._C.DispatchKey, "CompositeImplicitAutograd", None)
-    return key is not None and hasattr(func, "has_kernel_for_dispatch_key") and func.has_kernel_for_dispatch_key(key)
+    if not hasattr(func, "has_kernel_for_dispatch_key"):
+        return False
+    names = ("CompositeImplicitAutograd", "CPU", "CUDA")
+    keys = (getattr(torch._C.DispatchKey, name, None) for name in names)
+    composite, *own = (key is not None and func.has_kernel_for_dispatch_key(key) for key in keys)
+    return composite and not any(own)  # silu_backward has all three
 
 
 def is_fake(kind: type) -> bool:

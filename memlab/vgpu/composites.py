@@ -193,4 +193,8 @@ def way_of(operator) -> Callable | None:
     """How an operator that CUDA has no kernel for is taken apart there; None for all others."""
     if operator in OUR_OWN:
         return OUR_OWN[operator]
-    return operator.decompose if operator.has_kernel_for_dispatch_key(COMPOSITE_KEY) else None
+    whole = operator.overloadpacket in _WHOLE
+    return operator.decompose if not whole and operator.has_kernel_for_dispatch_key(COMPOSITE_KEY) else None
+
+
+_WHOLE = {getattr(aten, name) for name in WHOLE}

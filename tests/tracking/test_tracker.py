@@ -460,3 +460,16 @@ def test_a_readers_own_mode_may_stay_on_over_a_yield():
     assert trace.flops == 2 * (2 * 4 * 8 * 8)  # forward, and the gradient of the weights
     assert [step.peak_allocated for step in trace.steps[2:]] == [trace.steps[2].peak_allocated] * 4
     assert _get_current_dispatch_mode_stack() == []
+
+
+def test_what_has_a_kernel_of_its_own_is_not_taken_apart():
+    def train(device):
+        x = torch.ones(256, 256, device=device, requires_grad=True)
+        while True:
+            loss = torch.nn.functional.silu(x).sum()
+            loss.backward()
+            yield loss
+
+    operators = {event.op for event in measure(train, device="cpu").events if event.phase == "backward"}
+    assert "aten.silu_backward" in operators
+    assert "aten.sigmoid" not in operators
