@@ -1,6 +1,7 @@
 """Floating-point operations of a step, by ``torch.utils.flop_counter``'s formulas."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -8,11 +9,13 @@ import torch
 class FlopCounter:
     """Adds up the floating-point operations of the operators that it is shown, a multiply-add as two."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.total = 0
-        self._counts: dict = {}
+        self._counts: dict[tuple[Any, ...], int] = {}
 
-    def count(self, formula: Callable, func, args, kwargs, out) -> None:
+    def count(
+        self, formula: Callable[..., int], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
         """Add what one operator did, by its formula."""
         # The formulas cost more than a small product itself, and depend on nothing but this.
         key = (func, *(value.shape if isinstance(value, torch.Tensor) else str(value) for value in args))
@@ -21,7 +24,7 @@ class FlopCounter:
         self.total += self._counts[key]
 
 
-def _work(formula: Callable, args, kwargs, out) -> int:
+def _work(formula: Callable[..., int], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
     try:
         return formula(*args, **kwargs, out_val=out)
     except Exception:  # others' code, for a count beside the point: what it cannot read counts nothing

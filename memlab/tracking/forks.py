@@ -1,6 +1,8 @@
 """A process that is forked within a step, as a DataLoader's worker is, is not watched: its work is not the step's."""
 
 import os
+from contextlib import AbstractContextManager
+from typing import Any
 
 from memlab.tracking.internals import modes_of_this_thread, set_modes_aside
 from memlab.tracking.tracker import Tracker
@@ -18,6 +20,7 @@ def _let_go() -> None:
         _left_behind[-1].__enter__()
 
 
-_left_behind: list[object] = []  # never left again: the process ends without coming back to the step
+# Never left again: the process ends without coming back to the step.
+_left_behind: list[AbstractContextManager[Any]] = []
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_let_go)

@@ -5,6 +5,8 @@ dispatch mode, and then do out of place what they would do in place. Here it is 
 X-rayed step allocates what a plain step does, and a prediction what a card would.
 """
 
+from typing import Any
+
 import torch
 
 from memlab.tracking.internals import called_by_engine, current_node, is_dense, reference_counts
@@ -36,7 +38,7 @@ CANDIDATES = {aten.add.Tensor, *ON_FRESH_ZEROS, *_NODE_OPERATORS}
 ALONE = (4, 2)
 
 
-def in_place(func, args: tuple, made_by):
+def in_place(func: Any, args: tuple[Any, ...], made_by: Any) -> Any:
     """The operator that autograd would run without a mode in the place of this one, None if it is this one.
 
     Args:

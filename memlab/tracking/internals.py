@@ -6,7 +6,8 @@ Checked on torch 2.11.0, 2.13.0 and 2.15.0. Beside each name stands what is lost
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -23,17 +24,23 @@ try:
     from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 except ImportError:
     # Lost: the names of modules at work, and the worker processes of a DataLoader, forked within a step, are watched.
-    _disable_current_modes = _get_current_dispatch_mode_stack = None
+    def _get_current_dispatch_mode_stack() -> list[TorchDispatchMode]:
+        return []
+
 
 try:
-    from torch._prims_common import is_non_overlapping_and_dense_or_false as is_dense
+    from torch._prims_common import is_non_overlapping_and_dense_or_false as _is_dense
+
+    is_dense: Any = _is_dense
 except ImportError:
     is_dense = None
 
 try:
     from torch.autograd.graph import _engine_run_backward
+
+    _engine: CodeType | None = _engine_run_backward.__code__
 except ImportError:
-    _engine_run_backward = None
+    _engine = None
 
 __all__ = [
     "COMPILER",
@@ -65,7 +72,7 @@ __all__ = [
 
 def modes_of_this_thread() -> list[TorchDispatchMode]:
     """The dispatch modes that are on in this thread, the innermost last."""
-    return _get_current_dispatch_mode_stack() if _get_current_dispatch_mode_stack else []
+    return _get_current_dispatch_mode_stack()
 
 
 @contextmanager
@@ -86,7 +93,7 @@ def modes_above(mode: TorchDispatchMode | None) -> Iterator[None]:
             TorchDispatchMode.__enter__(other)
 
 
-def set_modes_aside():
+def set_modes_aside() -> AbstractContextManager[Any]:
     """A context in which no dispatch mode is on."""
     return _disable_current_modes()
 
@@ -95,7 +102,7 @@ _current_node = getattr(torch._C, "_current_autograd_node", None)
 _storage_count = getattr(torch._C, "_storage_Use_Count", None)
 
 
-def current_node():
+def current_node() -> Any:
     """The node of autograd's graph whose backward is running; None if there is none.
 
     Lost without the name: the formulas that work in place on a node's own first result do not.
@@ -111,11 +118,11 @@ def called_by_engine() -> bool:
 
     Lost without the name: see :func:`reference_counts`, and double backward looks like recomputation.
     """
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_name != "__torch_dispatch__":
         frame = frame.f_back
     caller = frame and frame.f_back
-    return caller is None or (_engine_run_backward is not None and caller.f_code is _engine_run_backward.__code__)
+    return caller is None or caller.f_code is _engine
 
 
 def reference_counts(tensor: torch.Tensor) -> tuple[int, int] | None:
@@ -126,7 +133,8 @@ def reference_counts(tensor: torch.Tensor) -> tuple[int, int] | None:
     """
     if _storage_count is None or is_dense is None:
         return None
-    return tensor._use_count(), _storage_count(tensor.untyped_storage()._cdata)
+    count = tensor._use_count()  # type: ignore[attr-defined]  # PyTorch's stubs lack it
+    return count, _storage_count(tensor.untyped_storage()._cdata)
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
@@ -157,7 +165,9 @@ def switch_dispatch_key(name: str, on: bool) -> None:
 
 def is_default_generator(generator: torch.Generator | None) -> bool:
     """Whether this is the generator of the process, or none is named, which means the same."""
-    return generator is None or getattr(generator, "_cdata", None) == torch.default_generator._cdata
+    if generator is None:
+        return True
+    return getattr(generator, "_cdata", None) == torch.default_generator._cdata  # type: ignore[attr-defined]
 
 
 def exclude_dispatch_key(name: str, on: bool) -> None:
@@ -166,7 +176,7 @@ def exclude_dispatch_key(name: str, on: bool) -> None:
         switch(name, on)
 
 
-def is_composite(func) -> bool:
+def is_composite(func: Any) -> bool:
     """Whether an operator is made of others, with no kernel of its own. A mode sees it whole where autograd has not
     taken it apart: in ``torch.inference_mode`` and below tensor subclasses. Lost without the name: what it does inside.
     """
@@ -183,7 +193,7 @@ def is_fake(kind: type) -> bool:
     return kind.__module__.startswith("torch._subclasses.")
 
 
-def is_view(func) -> bool:
+def is_view(func: Any) -> bool:
     """Whether all results of an operator are views of its arguments. Lost without the name: a little time."""
     returns = func._schema.returns if hasattr(func, "_schema") else ()
     return bool(returns) and all(value.alias_info and not value.alias_info.is_write for value in returns)
@@ -247,7 +257,7 @@ def in_compiled_code() -> bool:
     return False
 
 
-def without_compiling():
+def without_compiling() -> AbstractContextManager[Any] | None:
     """A context in which what was given to ``torch.compile`` runs as it was written.
 
     None while PyTorch's compiler is not imported, which takes seconds: it is not asked for, only looked for.

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -75,7 +75,7 @@ class ModulesAtWork:
         innermost = self._stack[-1][0] if self._stack else self._in_backward
         self.name = innermost.path or innermost.model
 
-    def _enter(self, module: torch.nn.Module, args) -> None:
+    def _enter(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         if not self._tracked():
             return
         if not self._stack:
@@ -84,7 +84,7 @@ class ModulesAtWork:
         self._stack.append((self._name_of(module), outer))
         self._show()
 
-    def _leave(self, module: torch.nn.Module, args: tuple, *rest) -> None:
+    def _leave(self, module: torch.nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         *kwargs, output = rest  # after an error PyTorch leaves the keyword arguments out
         if not self._tracked() or not self._stack:
             return
@@ -100,7 +100,7 @@ class ModulesAtWork:
                 self._names.setdefault(part, _Name(type(module).__name__, path.replace("_orig_mod.", "")))
         return self._names[module]
 
-    def _on_gradient(self, value: object, hook: Callable) -> None:
+    def _on_gradient(self, value: object, hook: Callable[[torch.Tensor], None]) -> None:
         for tensor in (value,) if type(value) is torch.Tensor else tensors_in(value):
             if tensor.requires_grad:
                 self._hooks.callback(tensor.register_hook(hook).remove)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 import torch
 
@@ -36,13 +37,13 @@ def inner_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
     What ``torch.func`` wraps (``grad``, ``vmap``) is taken out of it.
     """
-    tensor = unwrapped(tensor)
-    if is_wrapper(type(tensor)):
-        names, _ = tensor.__tensor_flatten__()
-        for inner in (getattr(tensor, name) for name in names):
+    whole: Any = unwrapped(tensor)
+    if is_wrapper(type(whole)):
+        names, _ = whole.__tensor_flatten__()
+        for inner in (getattr(whole, name) for name in names):
             if isinstance(inner, torch.Tensor):  # DTensor names its mesh, too
                 yield from inner_tensors(inner)
-    elif tensor.layout is torch.sparse_coo:
-        yield from sparse_parts(tensor)
-    elif tensor.layout is torch.strided:
-        yield tensor
+    elif whole.layout is torch.sparse_coo:
+        yield from sparse_parts(whole)
+    elif whole.layout is torch.strided:
+        yield whole

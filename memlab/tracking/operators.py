@@ -1,5 +1,7 @@
 """What is known of each operator, looked up once in a process."""
 
+from typing import Any
+
 import torch
 from torch.utils.flop_counter import flop_registry
 
@@ -27,7 +29,7 @@ class Operator:
 
     __slots__ = ("formula", "is_composite", "is_view", "may_be_in_place", "name")
 
-    def __init__(self, func):
+    def __init__(self, func: Any):
         packet = getattr(func, "overloadpacket", func)
         self.name = str(packet)
         self.formula = flop_registry.get(_ON_CARDS.get(packet, packet))
@@ -39,7 +41,7 @@ class Operator:
 _known: dict[int, Operator] = {}  # by id: operators live for ever, and hash slowly
 
 
-def operator(func) -> Operator:
+def operator(func: Any) -> Operator:
     """What is known of an operator."""
     known = _known.get(id(func))
     if known is None:

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -38,7 +39,9 @@ class OptimizersAtWork:
         """Follow no more, and take every hook away."""
         self._hooks.close()
 
-    def _enter(self, optimizer: Optimizer, args: tuple, kwargs: dict):
+    def _enter(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> "tuple[tuple[Any, ...], _Step] | None":
         if not self._tracked():
             return None
         self._on_step(optimizer)
@@ -46,12 +49,12 @@ class OptimizersAtWork:
         self.at_work.append(weakref.ref(step, self.at_work.remove))
         return args, step
 
-    def _leave(self, optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
+    def _leave(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._tracked():
             self._on_stepped(optimizer)
 
 
-class _Step(dict):
+class _Step(dict[str, Any]):
     """The keyword arguments of an optimizer's step, which PyTorch keeps exactly as long as the step lasts.
 
     A step that raises calls no hook at its end, but lets go of its arguments.

@@ -7,7 +7,7 @@ stays PyTorch's own; the device puts it back after the run.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -59,7 +59,7 @@ class RandomNumbers:
         _PATCHES.__exit__(*exception)
 
 
-def call(operator: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def call(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call an operator from inside a dispatch mode, where PyTorch leads everything round the higher keys."""
     draws = _drawing.get(id(operator))  # by id: operators live for ever, and hash slowly
     if draws is None:
@@ -73,7 +73,8 @@ def call(operator: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         exclude_dispatch_key(KEY, True)
 
 
-def _own() -> torch.Generator | None:
+def _own() -> Any:
+    """The generator of the run that this thread is in, None outside."""
     return getattr(_thread, "generator", None)
 
 
@@ -108,7 +109,7 @@ def _draw(operator: Any, *args: Any, **kwargs: Any) -> Any:
         switch_dispatch_key(KEY, True)
 
 
-def _on_the_host(args: tuple, kwargs: dict[str, Any]) -> bool:
+def _on_the_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the numbers will be in the host's memory."""
     tensor = next((value for value in args if isinstance(value, torch.Tensor)), None)
     if tensor is not None:
@@ -131,7 +132,7 @@ def _seed() -> int:
 
 
 def _changes() -> Iterator[Change]:
-    answers = {
+    answers: dict[str, Callable[..., Any]] = {
         "manual_seed": _manual_seed,
         "seed": _seed,
         "initial_seed": lambda: _own().initial_seed(),

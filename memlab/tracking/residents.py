@@ -69,6 +69,6 @@ class Residents:
             self._mark([parameter.grad], Category.GRADIENT)
 
 
-def _holds(known: dict[int, weakref.ref], parameter: torch.nn.Parameter) -> bool:
+def _holds(known: dict[int, weakref.ref[torch.nn.Parameter]], parameter: torch.nn.Parameter) -> bool:
     ref = known.get(id(parameter))
     return ref is not None and ref() is parameter

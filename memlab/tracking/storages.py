@@ -52,14 +52,17 @@ class Record:
         self.yielded = False  # the loss, which has to outlive its step
         self.freed: int | None = None
         self.resident: Category | None = None  # known for certain: parameter, buffer, gradient, optimizer state
-        self.category: Category | None = None  # the label, given at the end of the step
+        self.category = Category.HELD  # the label, given at the end of the step
         self.block: object = None  # where it stands in a simulated allocator
 
 
-class _Ref(weakref.ref):
+class _Ref(weakref.ref[torch.UntypedStorage]):
     """A weak reference to a storage that carries the storage's record."""
 
     __slots__ = ("key", "record")
+
+    key: int
+    record: Record
 
 
 class Storages:

@@ -5,6 +5,7 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,7 +68,7 @@ class Tracker(Storages, TorchDispatchMode):
     def __init__(self, device: torch.device, *, budget: int | None = None, allocator: Allocator | None = None):
         TorchDispatchMode.__init__(self)
         Storages.__init__(self, device, budget)
-        self._allocator = allocator
+        self._allocator: Any = allocator  # None on the CPU, where it is not asked
         self._autograd = ModuleTracker()  # never entered: only asked whether backward is running
         self._modules = ModulesAtWork(self._tracked_thread, self._enter_root)
         self._residents = Residents(self._mark)
@@ -108,13 +109,13 @@ class Tracker(Storages, TorchDispatchMode):
         self._held = [(record, record.nbytes) for record in self._records]  # when the step begins
         self._turn_compiler_off()
         with modes_above(None):  # one that train has entered, and not left when it yielded
-            super().__enter__()
+            TorchDispatchMode.__enter__(self)
         self._recording = True
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: Any) -> None:
         with modes_above(self):
-            super().__exit__(*exception)
+            TorchDispatchMode.__exit__(self, *exception)
         self._recording = False
         self._hooks.close()
         self._residents.stop()
@@ -140,7 +141,9 @@ class Tracker(Storages, TorchDispatchMode):
 
     # Operators
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if types and any(map(is_wrapper, types)):
             self._update_phase(func, args)
             return NotImplemented  # the wrapper's own rules are asked next; what they do with its inner tensors is seen
@@ -148,7 +151,7 @@ class Tracker(Storages, TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         return self._see_operator(func, args, kwargs or {})
 
-    def _see_operator(self, func, args, kwargs):
+    def _see_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.stopping.is_set():
             raise Stopped
         known = operator(func)
@@ -184,7 +187,7 @@ class Tracker(Storages, TorchDispatchMode):
             self._flops.count(known.formula, func, args, kwargs, out)
         return out
 
-    def _as_without_a_mode(self, func, args, kwargs, previous):
+    def _as_without_a_mode(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], previous: Any) -> Any:
         """The operator itself, or what autograd would do in place were no mode on."""
         if self._phase is not Phase.BACKWARD or kwargs or torch.is_grad_enabled():
             return func
@@ -192,7 +195,7 @@ class Tracker(Storages, TorchDispatchMode):
         newest = ref is not None and ref.record is self._records[-1]
         return in_place(func, args, previous if newest else None) or func
 
-    def _call(self, func, args, kwargs):
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             return randomness.call(func, args, kwargs)
         except RuntimeError as error:  # noted here, where the module at work is still known
@@ -213,7 +216,7 @@ class Tracker(Storages, TorchDispatchMode):
 
     # Phases
 
-    def _update_phase(self, func, args) -> None:
+    def _update_phase(self, func: Any, args: tuple[Any, ...]) -> None:
         if self._autograd.is_bw and not (self._optimizers.at_work and self._optimizing_in_backward):
             phase = Phase.BACKWARD
             self._see_backward()
@@ -260,7 +263,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._marks.recompute_ends.append(len(self._events))
         return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, operator(self._op).name)
 
-    def _see_workspace(self, func, args, out, first: int) -> None:
+    def _see_workspace(self, func: Any, args: tuple[Any, ...], out: Any, first: int | None) -> None:
         """What the allocator counts and no tensor explains. Less of it is less before ``first``, the first result."""
         if operator(func).is_view:
             return
@@ -302,7 +305,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._forward_begun = False
 
 
-def _starts_a_graph(func, args) -> bool:
+def _starts_a_graph(func: Any, args: tuple[Any, ...]) -> bool:
     if not torch.is_grad_enabled() or func is torch.ops.aten.detach.default:  # how weights are copied
         return False
     return any(value.requires_grad for value in args if isinstance(value, Tensor))
