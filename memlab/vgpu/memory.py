@@ -17,7 +17,7 @@ class VirtualMemory:
     def __init__(self, card: Card):
         self.card = card
         self.blocks = _allocator(card)
-        self._workspaces: dict[bool, Block] = {}
+        self._workspaces: dict[bool, Block | None] = {}
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
 
@@ -75,13 +75,14 @@ class VirtualMemory:
             allocated=self.blocks.allocated,
         )
 
-    def run_kernel(self, func, args, out, in_backward: bool) -> None:
+    def run_kernel(self, func: Any, args: tuple[Any, ...], out: Any, in_backward: bool) -> None:
         """Allocate what an operator needs beside its results."""
         if func.overloadpacket in MATMULS and in_backward not in self._workspaces:
             # One for the thread of the forward pass and one for the backward's; they stay.
             self._workspaces[in_backward] = self.blocks.allocate(self.card.cublas_workspace)
         for block in [self.blocks.allocate(size) for size in scratch(self.card, func, args, out)]:
-            self.blocks.release(block)
+            if block is not None:  # of an empty tensor
+                self.blocks.release(block)
 
 
 def _counters(current: int, peak: int) -> dict[str, Any]:

@@ -40,6 +40,20 @@ def test_a_block_counts_and_not_the_tensor_in_it():
     assert trace.peak_reserved == 12 * MIB
 
 
+@pytest.mark.parametrize(
+    "operate",
+    [lambda rows: torch.logsumexp(rows, 1).sum(), lambda rows: rows[torch.empty(0, dtype=torch.long)].sum()],
+    ids=["logsumexp", "index"],
+)
+def test_operators_on_nothing_need_nothing_beside_it(operate):
+    def train(device):
+        rows = torch.zeros((0, 5), device=device, requires_grad=True)
+        operate(rows).backward()
+        yield rows.grad.sum()
+
+    assert predict(train).peak_allocated < MIB
+
+
 def test_every_moment_is_whole_blocks():
     trace = predict(train_gpt, precision="bf16", gpu="A100-40GB")
     assert trace.allocated[0] % 512 == trace.peak_allocated % 512 == 0
