@@ -53,14 +53,16 @@ class Prediction:
 _thread = threading.local()
 
 
-def current() -> Prediction | None:
-    """The prediction that this thread is in, None outside."""
-    return getattr(_thread, "prediction", None)
+def current() -> Prediction:
+    """The prediction that this thread is in; it must be in one."""
+    prediction: Prediction | None = getattr(_thread, "prediction", None)
+    assert prediction is not None, "only called in a prediction"
+    return prediction
 
 
 def is_predicting() -> bool:
     """Whether this thread is inside a prediction."""
-    return current() is not None
+    return getattr(_thread, "prediction", None) is not None
 
 
 def is_beside() -> bool:
@@ -75,7 +77,7 @@ def stand_beside() -> None:
 
 def enter(prediction: Prediction | None) -> Prediction | None:
     """Make it this thread's; the one that was."""
-    before = current()
+    before: Prediction | None = getattr(_thread, "prediction", None)
     _thread.prediction = prediction
     return before
 

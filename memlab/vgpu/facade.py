@@ -5,24 +5,18 @@ of these (``memory_allocated``, ``memory_summary``, ``torch.random.fork_rng``).
 """
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from memlab.errors import Unpredictable
-from memlab.vgpu.current import Prediction, current
+from memlab.vgpu.current import current
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.refusals import other_device, where
 
 MILLISECONDS = 1.0  # between any two events: no time is predicted, and code divides by it
-
-
-def _prediction() -> Prediction:
-    prediction = current()
-    assert prediction is not None, "only called in a prediction"
-    return prediction
 
 
 def card_device(device: Any = None) -> torch.device:
@@ -112,7 +106,7 @@ class OnDevice:
 
 def _properties(device: Any = None) -> types.SimpleNamespace:
     card_device(device)
-    card = _prediction().card
+    card = current().card
     return types.SimpleNamespace(
         name=card.name,
         total_memory=card.capacity,
@@ -126,22 +120,24 @@ def _properties(device: Any = None) -> types.SimpleNamespace:
 
 
 def _mem_get_info(device: Any = None) -> tuple[int, int]:
-    card, memory = _prediction().card, _prediction().memory
+    card, memory = current().card, current().memory
     return card.capacity - card.context - memory.blocks.reserved, card.capacity
 
 
 def _set_fraction(fraction: float, device: Any = None) -> None:
-    prediction = _prediction()
+    prediction = current()
     prediction.memory.blocks.limit = min(prediction.card.room, int(fraction * prediction.card.capacity))
 
 
 @contextmanager
-def _range(*args: Any, **kwargs: Any):
+def _range(*args: Any, **kwargs: Any) -> Iterator[None]:
     yield
 
 
 class Generator(torch.Generator):
     """Of the host, or of the card, whose numbers are not known in any case."""
+
+    _named: torch.device
 
     def __new__(cls, device: Any = "cpu") -> "Generator":
         made = super().__new__(cls)
@@ -152,7 +148,7 @@ class Generator(torch.Generator):
         pass
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]  # PyTorch's stubs say that it can be set
         """As it was asked for."""
         return self._named
 
@@ -173,7 +169,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     return None
 
 
-def _always(value: Any) -> Callable:
+def _always(value: Any) -> Callable[..., Any]:
     return lambda *args, **kwargs: value
 
 
@@ -181,13 +177,13 @@ def _state(*args: Any) -> torch.Tensor:
     return torch.zeros(16, dtype=torch.uint8)  # the size of a CUDA generator's state
 
 
-def _snapshot(*args: Any, **kwargs: Any) -> list:
-    return _prediction().memory.blocks.snapshot()
+def _snapshot(*args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+    return current().memory.blocks.snapshot()
 
 
-def _memory(name: str) -> Callable:
+def _memory(name: str) -> Callable[..., Any]:
     """A method of the prediction's memory, whatever device is named."""
-    return lambda *args, **kwargs: getattr(_prediction().memory, name)()
+    return lambda *args, **kwargs: getattr(current().memory, name)()
 
 
 _cuda, _accelerator = torch.cuda, torch.accelerator
@@ -204,8 +200,8 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "init": _nothing,
             "is_available": _always(True),
             "is_initialized": _always(True),
-            "is_bf16_supported": lambda including_emulation=True: including_emulation or _prediction().card.bf16,
-            "is_tf32_supported": lambda: _prediction().card.sm >= 80,
+            "is_bf16_supported": lambda including_emulation=True: including_emulation or current().card.bf16,
+            "is_tf32_supported": lambda: current().card.sm >= 80,
             "is_current_stream_capturing": _always(False),
             "device_count": _always(1),
             "current_device": _always(0),
@@ -213,7 +209,7 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "synchronize": _nothing,
             "ipc_collect": _nothing,
             "get_device_name": lambda device=None: _properties(device).name,
-            "get_device_capability": lambda device=None: divmod(_prediction().card.sm, 10),
+            "get_device_capability": lambda device=None: divmod(current().card.sm, 10),
             "get_device_properties": _properties,
             "get_arch_list": _always([]),
             "can_device_access_peer": _always(False),
@@ -302,7 +298,7 @@ CLASSES: list[tuple[Any, str, type]] = [
 AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype")
 
 
-def of_the_slot(function: Callable) -> Callable:
+def of_the_slot(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, asked for the slot where it is asked for CUDA."""
 
     def asked(*args: Any) -> Any:
