@@ -5,7 +5,7 @@ Storages are followed, not tensors, because views share them.
 
 import weakref
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch.nn import Parameter
@@ -53,7 +53,7 @@ class Record:
         self.freed: int | None = None
         self.resident: Category | None = None  # known for certain: parameter, buffer, gradient, optimizer state
         self.category = Category.HELD  # the label, given at the end of the step
-        self.block: object = None  # where it stands in a simulated allocator
+        self.block: Any = None  # where it stands in a simulated allocator
 
 
 class _Ref(weakref.ref[torch.UntypedStorage]):

@@ -12,7 +12,7 @@ import torch
 from memlab.tracking import randomness
 from memlab.vgpu import values
 from memlab.vgpu.current import Prediction, current
-from memlab.vgpu.internals import FakeTensor, storage_id, unset_fake_temporarily
+from memlab.vgpu.internals import FakeTensor, FakeTensorMode, storage_id, unset_fake_temporarily
 from memlab.vgpu.results import remembered
 
 SMALL = 1000  # numbers: up to here every floating-point tensor on the host is real
@@ -21,7 +21,7 @@ LARGE = 2**18  # numbers: up to here one is real whose numbers were chosen, as t
 aten = torch.ops.aten
 
 
-def compute(mode, func, types, args: tuple, kwargs: dict) -> Any:
+def compute(mode: FakeTensorMode, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """One operator without a fake tensor among its arguments."""
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}  # the same bytes, elsewhere
     if _is_factory(func):
@@ -51,7 +51,7 @@ def write(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def _is_factory(func) -> bool:
+def _is_factory(func: Any) -> bool:
     """Whether an operator makes a tensor of numbers that it is not given: ``empty``, ``randn``, ``arange``."""
     arguments = func._schema.arguments if hasattr(func, "_schema") else ()
     names = {argument.name for argument in arguments}
@@ -60,11 +60,13 @@ def _is_factory(func) -> bool:
 
 
 @cache
-def _says_nothing(func) -> bool:
+def _says_nothing(func: Any) -> bool:
     return func.overloadpacket in values.EMPTY
 
 
-def _keep_before_writing(prediction: Prediction, written: tuple, args: tuple, kwargs: dict) -> None:
+def _keep_before_writing(
+    prediction: Prediction, written: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     for index, name in written:
         target = args[index] if index < len(args) else kwargs.get(name)
         for tensor in target if isinstance(target, tuple | list) else (target,):

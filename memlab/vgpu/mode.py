@@ -9,7 +9,7 @@
 4. Errors say what to do.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ class VirtualMode(FakeTensorMode):
         self._outer.append(enter(self.prediction))  # itself, where one of its kernels enters it again
         return super().__enter__()
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: Any) -> None:
         super().__exit__(*exception)
         enter(self._outer.pop())
 
@@ -69,7 +69,7 @@ class VirtualMode(FakeTensorMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # see VirtualTracker
 
-    def run(self, func, types: Iterable[type], args: tuple, kwargs: dict) -> Any:
+    def run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator, for the tracker above: straight, without a way through PyTorch's dispatcher once more."""
         unset_mode(FAKE_MODE)
         try:
@@ -77,7 +77,7 @@ class VirtualMode(FakeTensorMode):
         finally:
             set_mode(self)
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """One operator. ``types`` is empty when no fake tensor is among its arguments."""
         if func is prim_device:
             return engine_device(args[0])
@@ -104,7 +104,7 @@ class VirtualMode(FakeTensorMode):
         values.follow(func, args, kwargs, out)
         return out
 
-    def _shapes(self, func, types, args, kwargs) -> Any:
+    def _shapes(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the operator gives, without numbers."""
         given = kwargs
         if "generator" in kwargs:  # shapes do not depend on it, and nothing is to be drawn from it
@@ -138,7 +138,7 @@ class VirtualMode(FakeTensorMode):
                 raise two_devices(func, args, kwargs) from error
             raise
 
-    def _moved_to_the_card(self, results: list[torch.Tensor], func) -> Any:
+    def _moved_to_the_card(self, results: list[torch.Tensor], func: Any) -> Any:
         made = [make_fake(self, result.to("meta"), CARD) for result in results]
         return made[0] if len(func._schema.returns) == 1 else tuple(made)
 
@@ -150,17 +150,17 @@ _COPIES = {id(aten._to_copy.default), id(aten.copy_.default)}  # by id: operator
 _TRUTHS = {aten.equal, aten.allclose}
 
 
-def _random_state_on_the_host(mode: VirtualMode, args: tuple, out: tuple) -> tuple:
+def _random_state_on_the_host(mode: VirtualMode, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
     """``_efficient_attention_forward`` (attention.cu): the two numbers are on the card only in a CUDA graph."""
     return (*out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
 
 
-def _empty_buffer(mode: VirtualMode, args: tuple, out: tuple) -> tuple:
+def _empty_buffer(mode: VirtualMode, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
     """``log_sigmoid_forward_cuda`` (Activation.cpp): only the CPU's kernel uses the buffer."""
     return out[0], make_fake(mode, torch.empty(0, dtype=out[0].dtype, device="meta"), CARD)
 
 
-def _in_full_storage(mode: VirtualMode, args: tuple, out: torch.Tensor) -> torch.Tensor:
+def _in_full_storage(mode: VirtualMode, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
     """These losses reduce in place: the one number keeps the storage of as many as went in (Loss.cpp, PointwiseOps)."""
     if out.dim():
         return out  # reduction="none"
@@ -170,7 +170,7 @@ def _in_full_storage(mode: VirtualMode, args: tuple, out: torch.Tensor) -> torch
 
 
 # Results that fake kernels get wrong for CUDA.
-_CORRECTIONS: dict[int, Callable[[VirtualMode, tuple, Any], Any]] = {
+_CORRECTIONS: dict[int, Callable[[VirtualMode, tuple[Any, ...], Any], Any]] = {
     id(aten._scaled_dot_product_efficient_attention.default): _random_state_on_the_host,
     id(aten.log_sigmoid_forward.default): _empty_buffer,
     id(aten.mse_loss.default): _in_full_storage,
@@ -180,7 +180,7 @@ _CORRECTIONS: dict[int, Callable[[VirtualMode, tuple, Any], Any]] = {
 }
 
 
-def _bincount(mode: VirtualMode, tensor, weights=None, minlength=0) -> torch.Tensor:
+def _bincount(mode: VirtualMode, tensor: FakeTensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
     """As many bins as were asked for: no number is above them, as far as anybody knows."""
     if not minlength:
         raise depends_on_data(aten.bincount.default)
@@ -189,7 +189,9 @@ def _bincount(mode: VirtualMode, tensor, weights=None, minlength=0) -> torch.Ten
     return make_fake(mode, torch.empty(minlength, dtype=dtype, device="meta"), CARD)
 
 
-def _packed(mode: VirtualMode, tensor, lengths, batch_first) -> tuple[torch.Tensor, torch.Tensor]:
+def _packed(
+    mode: VirtualMode, tensor: FakeTensor, lengths: torch.Tensor, batch_first: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     """``_pack_padded_sequence``: the lengths are on the host, where they are known."""
     with unset_fake_temporarily():
         steps = torch.arange(int(lengths.max()))
@@ -198,7 +200,14 @@ def _packed(mode: VirtualMode, tensor, lengths, batch_first) -> tuple[torch.Tens
         return make_fake(mode, torch.empty(shape, dtype=tensor.dtype, device="meta"), tensor.fake_device), sizes
 
 
-def _ctc_loss(mode: VirtualMode, log_probs, targets, input_lengths, target_lengths, *rest) -> tuple[torch.Tensor, ...]:
+def _ctc_loss(
+    mode: VirtualMode,
+    log_probs: FakeTensor,
+    targets: Any,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    *rest: Any,
+) -> tuple[torch.Tensor, ...]:
     """``ctc_loss_gpu_template`` (LossCTC.cu): for the backward pass, a state before, at and after each target."""
     time, batch = log_probs.shape[0], len(input_lengths)
     shapes = ((batch,), (batch, time, 2 * max(target_lengths) + 1))
@@ -213,14 +222,14 @@ _LIKE = {
     aten.multilabel_margin_loss_backward.default: 1,
 }
 # Sizes that depend on numbers of which more is known here than PyTorch's fake kernels ask for.
-SIZED: dict[Any, Callable] = {
+SIZED: dict[Any, Callable[..., Any]] = {
     aten.bincount.default: _bincount,
     aten._ctc_loss.default: _ctc_loss,
     aten._pack_padded_sequence.default: _packed,
 }
 
 
-def _on_the_card(kwargs: dict) -> dict:
+def _on_the_card(kwargs: dict[str, Any]) -> dict[str, Any]:
     device = kwargs.get("device")
     if device is None or device.type in ("cpu", "meta") or device == CARD:
         return kwargs
@@ -229,7 +238,7 @@ def _on_the_card(kwargs: dict) -> dict:
     raise other_device(device)
 
 
-def _copied(func, args, out: torch.Tensor) -> torch.Tensor:
+def _copied(func: Any, args: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:
     """Rule 1 for copies from the card to the host."""
     if func is aten.copy_.default:
         return out if isinstance(args[0], FakeTensor) else host.write(*args[:2])

@@ -5,7 +5,7 @@ same of the same operators over and over, so the answers are kept: the layers of
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -14,7 +14,7 @@ from memlab.vgpu.names import CARD, SLOT
 
 MOST = 100_000  # answers; a network has hundreds
 
-_answers: dict[tuple, Callable | None] = {}
+_answers: dict[tuple[Any, ...], Callable[..., Any] | None] = {}
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _TAGS = (torch.Tag.inplace_view, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
@@ -23,12 +23,14 @@ class _NotCacheable(Exception):
     """An argument or a result that has no short description."""
 
 
-def remembered(mode: FakeTensorMode, func, args: tuple, kwargs: dict, work_out: Callable[[], Any]) -> Any:
+def remembered(
+    mode: FakeTensorMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], work_out: Callable[[], Any]
+) -> Any:
     """The result of the operator; ``work_out()`` gives it where no answer is known yet."""
     key = _key(func, args, kwargs)
     if key is None:
         return work_out()
-    build = _answers.get(key, False)
+    build: Callable[..., Any] | Literal[False] | None = _answers.get(key, False)
     if build is False:
         out = work_out()
         if len(_answers) > MOST:
@@ -38,7 +40,7 @@ def remembered(mode: FakeTensorMode, func, args: tuple, kwargs: dict, work_out: 
     return work_out() if build is None else build(mode, args)
 
 
-def _key(func, args: tuple, kwargs: dict) -> tuple | None:
+def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
     try:
         return id(func), _describe(args), _describe(tuple(kwargs.items())), torch.is_inference_mode_enabled()
     except _NotCacheable:
@@ -59,14 +61,14 @@ def _describe(value: Any) -> Any:
     raise _NotCacheable
 
 
-def _builder(func, args: tuple, out: Any) -> Callable | None:
+def _builder(func: Any, args: tuple[Any, ...], out: Any) -> Callable[..., Any] | None:
     """What makes such a result again from such arguments; None where that is not possible."""
     if any(tag in func.tags for tag in _TAGS):
         return None
     if any(item.layout is not torch.strided for item in _tensors(out)):
         return None  # sparse: without a storage of its own
     if isinstance(out, tuple | list):
-        parts = [_builder(func, args, item) for item in out]
+        parts: list[Any] = [_builder(func, args, item) for item in out]
         fresh = [id(item.untyped_storage()) for item in out if isinstance(item, torch.Tensor)]
         if None in parts or len(set(fresh)) < len(fresh):
             return None
@@ -89,10 +91,10 @@ def _tensors(out: Any) -> list[torch.Tensor]:
     return [item for item in (out if isinstance(out, tuple | list) else (out,)) if isinstance(item, torch.Tensor)]
 
 
-def _view(index: int, out: FakeTensor) -> Callable:
+def _view(index: int, out: FakeTensor) -> Callable[..., Any]:
     dtype, offset, shape, stride = out.dtype, out.storage_offset(), out.shape, out.stride()
 
-    def build(mode, args):
+    def build(mode: FakeTensorMode, args: tuple[Any, ...]) -> FakeTensor:
         tensor = torch.empty(0, dtype=dtype, device="meta")
         tensor.set_(args[index].untyped_storage(), offset, shape, stride)
         return make_fake(mode, tensor, args[index].fake_device)
@@ -100,18 +102,18 @@ def _view(index: int, out: FakeTensor) -> Callable:
     return build
 
 
-def _fresh(func, out: FakeTensor) -> Callable | None:
+def _fresh(func: Any, out: FakeTensor) -> Callable[..., Any] | None:
     if any(result.alias_info is not None for result in func._schema.returns):
         return None  # an alias of something that is not an argument of its own
     dtype, shape, stride, device = out.dtype, out.shape, out.stride(), out.fake_device
 
-    def build(mode, args):
+    def build(mode: FakeTensorMode, args: tuple[Any, ...]) -> FakeTensor:
         return make_fake(mode, torch.empty_strided(shape, stride, dtype=dtype, device="meta"), device)
 
     return build if build_size(out) == out.untyped_storage().nbytes() else None
 
 
-def make_fake(mode: FakeTensorMode, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
+def make_fake(mode: Any, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
     """``FakeTensor(mode, tensor, device)`` in a third of the time: attributes are taken over from the first one.
 
     A tensor on the card has the dispatch keys of the slot, see ``names.py``.

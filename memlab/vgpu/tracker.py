@@ -1,7 +1,7 @@
 """The tracker of a prediction: every storage that it sees takes a block of the card's memory."""
 
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -10,6 +10,7 @@ from memlab.categories import Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
 from memlab.tracking.internals import on_again
+from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
@@ -27,7 +28,9 @@ class VirtualTracker(Tracker):
         self._memory = prediction.memory
         self._mode = mode
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if func is prim_device:  # half of all that is dispatched, so it is answered at once
             return engine_device(args[0])
         if self.stopping.is_set():
@@ -41,36 +44,36 @@ class VirtualTracker(Tracker):
             return self._mode.run(func, types, args, kwargs or {})
         return self._see_operator(func, args, kwargs or {})
 
-    def _call(self, func, args, kwargs):
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         return self._mode.run(func, self._types, args, kwargs)
 
-    def _see_workspace(self, func, args, out, first: int) -> None:
+    def _see_workspace(self, func: Any, args: tuple[Any, ...], out: Any, first: int | None) -> None:
         try:
             self._memory.run_kernel(func, args, out, self._phase is Phase.BACKWARD)
         except OutOfRoom as error:
             self._refuse(error.asked)
         super()._see_workspace(func, args, out, first)
 
-    def _enter_root(self, module) -> None:
+    def _enter_root(self, module: torch.nn.Module) -> None:
         if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):
             raise compiled_code()
         super()._enter_root(module)
 
-    def _take(self, record) -> None:
+    def _take(self, record: Record) -> None:
         try:
             record.block = self._memory.blocks.allocate(record.nbytes)
         except OutOfRoom as error:
             self._refuse(error.asked)
         self._count_slack(record, 1)
 
-    def _give(self, record) -> None:
+    def _give(self, record: Record) -> None:
         if record.block is not None:
             self._count_slack(record, -1)  # before the block merges with its neighbours
             self._memory.blocks.release(record.block)
             record.block = None
 
-    def _count_slack(self, record, sign: int) -> None:
+    def _count_slack(self, record: Record, sign: int) -> None:
         """Count what a block is larger than its storage, at once, so that the sum is right at every moment."""
         slack = sign * (record.block.size - record.nbytes) if record.block is not None else 0
         if slack and self._recording:

@@ -11,6 +11,7 @@ unknown truths are False: assertions and validations then pass, and loops that w
 When the loop asks for an uncertain number, the line that asked is written down.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -61,7 +62,7 @@ def value_of(tensor: torch.Tensor) -> Value | None:
     return tensor.__dict__.get("memlab_value")
 
 
-def follow(func, args: tuple, kwargs: dict, out: Any) -> None:
+def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Work out the values of what an operator gave, where they are small."""
     if type(out) is FakeTensor and out.dtype.is_floating_point and out.numel() != 1 and not written(func):
         return  # nearly always
@@ -80,7 +81,7 @@ def follow(func, args: tuple, kwargs: dict, out: Any) -> None:
             _keep(item, result, certain, func, (args, kwargs))
 
 
-def ask(tensor: torch.Tensor) -> bool | int | float | complex:
+def ask(tensor: FakeTensor) -> bool | int | float | complex:
     """The number in a tensor of one element, a guess where it is unknown."""
     if tensor.constant is not None:
         return tensor.constant.item()
@@ -98,7 +99,7 @@ def numbers(tensor: torch.Tensor, *, asked: bool = True) -> torch.Tensor:
     return _default(tensor) if value is None else value.tensor.to(tensor.dtype, copy=True)
 
 
-def truth(func, args: tuple, kwargs: dict) -> bool:
+def truth(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """What an operator answers that compares whole tensors; True, as a guess, where that is unknown."""
     results: list[Any] = []
     certain = False
@@ -109,7 +110,7 @@ def truth(func, args: tuple, kwargs: dict) -> bool:
     return bool(results[0]) if results else True
 
 
-def sized_by_values(func, args: tuple, kwargs: dict) -> Any:
+def sized_by_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The real result of an operator whose sizes depend on numbers, None unless all of them are known for certain."""
     try:
         results, certain = _run(func, args, kwargs, ())
@@ -118,7 +119,7 @@ def sized_by_values(func, args: tuple, kwargs: dict) -> Any:
     return results if certain else None
 
 
-def written(func) -> tuple[tuple[int, str], ...]:
+def written(func: Any) -> tuple[tuple[int, str], ...]:
     """Which of its arguments an operator writes to: place and name."""
     known = _written.get(id(func))  # by id: operators live for ever, and hash slowly
     if known is None:
@@ -153,14 +154,14 @@ def has_value(item: Any) -> bool:
     return count == 1 or (count <= SMALL and not item.dtype.is_floating_point and not item.dtype.is_complex)
 
 
-def _run(func, args, kwargs, outs) -> tuple[list, bool]:
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Any]) -> tuple[list[Any], bool]:
     """The operator on the values of its arguments: its results, and whether all that went in is certain."""
     if torch.Tag.nondeterministic_seeded in func.tags or func.overloadpacket in EMPTY:
         return [None] * len(outs), False
     guessing = not any(item.dtype.is_floating_point for item in outs if isinstance(item, torch.Tensor))
     certain = True
 
-    def stand_in(argument):
+    def stand_in(argument: Any) -> Any:
         nonlocal certain
         if isinstance(argument, torch.device):
             return torch.device("cpu")
@@ -185,7 +186,7 @@ def _run(func, args, kwargs, outs) -> tuple[list, bool]:
     return list(result) if isinstance(result, tuple | list) else [result], certain
 
 
-def _keep(item, result: torch.Tensor | None, certain: bool, func, given) -> None:
+def _keep(item: Any, result: torch.Tensor | None, certain: bool, func: Any, given: tuple[Any, ...]) -> None:
     before = value_of(item)
     if before is not None:  # written in place, or given back as it was
         before.origin.certain = before.origin.certain and certain
@@ -199,7 +200,7 @@ def _keep(item, result: torch.Tensor | None, certain: bool, func, given) -> None
     item.memlab_value = Value(result, _shared_origin(result, given) or _Origin(certain))
 
 
-def _shared_origin(result: torch.Tensor, given) -> _Origin | None:
+def _shared_origin(result: torch.Tensor, given: tuple[Any, ...]) -> _Origin | None:
     """The origin of the argument that the result is a view of."""
     for value in _values(given[0]):
         if storage_id(value.tensor.untyped_storage()) == storage_id(result.untyped_storage()):
@@ -207,7 +208,7 @@ def _shared_origin(result: torch.Tensor, given) -> _Origin | None:
     return None
 
 
-def _write(func, args: tuple, kwargs: dict) -> None:
+def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """An operator that gives nothing new (``_foreach_add_``) has written to its arguments."""
     targets = [value for index, _ in written(func) if index < len(args) for value in _values(args[index])]
     if not targets:
