@@ -139,7 +139,7 @@ class Storages:
             ref = self._refs.get(id(tensor.untyped_storage()))
         except NotImplementedError:  # it has none of its own
             return None
-        return ref and ref.record
+        return None if ref is None else ref.record
 
     def yielded(self, value: object) -> None:
         """What ``train`` gives at the end of the step."""

@@ -41,7 +41,7 @@ def register() -> None:
         _registered.extend([hook, *kernels])
 
 
-def _hook() -> object:
+def _hook() -> PrivateUse1Hooks:
     class Hook(PrivateUse1Hooks):
         def is_available(self) -> bool:
             return True

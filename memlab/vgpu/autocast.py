@@ -7,7 +7,7 @@ are those of the torch in use. What each list means is written in the comments o
 import re
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,8 @@ def operators(macro: str) -> list[Any]:
     """
     header = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
     try:
-        body = re.search(rf"#define {macro}\(_\)((?:.*\\\n)+.*)", header.read_text())[1]
-    except (OSError, TypeError):
+        body = re.findall(rf"#define {macro}\(_\)((?:.*\\\n)+.*)", header.read_text())[0]
+    except (OSError, IndexError):
         raise NoVirtualGpu(
             f"CUDA's autocast lists are not in {header}: install PyTorch from its own packages, which carry it. "
             "measure still works."
@@ -65,16 +65,16 @@ def operators(macro: str) -> list[Any]:
     return [getattr(packet, overload) for packet, overload in packets if hasattr(packet, overload)]
 
 
-def _in_lower_precision(operator, *args, **kwargs):
+def _in_lower_precision(operator: Any, *args: Any, **kwargs: Any) -> Any:
     dtype = torch.get_autocast_dtype(SLOT_NAME)
     return _call(operator, dtype, args, kwargs)
 
 
-def _in_float32(operator, *args, **kwargs):
+def _in_float32(operator: Any, *args: Any, **kwargs: Any) -> Any:
     return _call(operator, torch.float32, args, kwargs)
 
 
-def _with_float32_result(operator, *args, **kwargs):
+def _with_float32_result(operator: Any, *args: Any, **kwargs: Any) -> Any:
     names = [argument.name for argument in operator._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
     if _is_low(args[0]) and given.get("dtype") is None:
@@ -83,7 +83,7 @@ def _with_float32_result(operator, *args, **kwargs):
     return _call(operator, None, args, kwargs)
 
 
-def _norm_in_float32(operator, tensor, p=2, *dim, **kwargs):
+def _norm_in_float32(operator: Any, tensor: torch.Tensor, p: Any = 2, *dim: Any, **kwargs: Any) -> Any:
     if not _is_low(tensor):
         return _call(operator, None, (tensor, p, *dim), kwargs)
     with without_autocast():
@@ -93,7 +93,7 @@ def _norm_in_float32(operator, tensor, p=2, *dim, **kwargs):
         return torch.ops.aten.norm.ScalarOpt_dim_dtype(tensor, p, dim, keepdim, dtype=torch.float32)
 
 
-def _in_widest(operator, *args, **kwargs):
+def _in_widest(operator: Any, *args: Any, **kwargs: Any) -> Any:
     widest = torch.get_autocast_dtype(SLOT_NAME)
     for value in _tensors((args, kwargs)):
         if _is_eligible(value) and value.dtype is torch.float32:
@@ -101,7 +101,7 @@ def _in_widest(operator, *args, **kwargs):
     return _call(operator, widest, args, kwargs)
 
 
-def _call(operator: Callable, dtype: torch.dtype | None, args: tuple, kwargs: dict):
+def _call(operator: Callable[..., Any], dtype: torch.dtype | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     with without_autocast():
         if dtype is not None:
             args = [_cast(value, dtype) for value in args]
@@ -109,7 +109,7 @@ def _call(operator: Callable, dtype: torch.dtype | None, args: tuple, kwargs: di
         return operator(*args, **kwargs)
 
 
-def _cast(value, dtype: torch.dtype):
+def _cast(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, list | tuple):
         return [_cast(item, dtype) for item in value]
     if not isinstance(value, torch.Tensor) or not _is_eligible(value) or value.dtype is dtype:
@@ -143,7 +143,7 @@ def _is_cached(value: torch.Tensor, dtype: torch.dtype) -> bool:
     )
 
 
-def _tensors(value):
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict):
@@ -158,7 +158,7 @@ def empty_cache() -> None:
     _casts().clear()
 
 
-def _casts() -> dict:
+def _casts() -> dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]]:
     if not hasattr(_cache, "casts"):
         _cache.casts = {}
     return _cache.casts

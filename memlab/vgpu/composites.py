@@ -4,8 +4,10 @@ PyTorch takes such an operator apart before any device sees it. CUDA has its own
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.library import Library
 
 from memlab.vgpu.cards import Card
@@ -21,7 +23,7 @@ WHOLE = ("silu_backward", "mish_backward", "_fused_rms_norm")
 DEFAULT_ORDER = [FLASH, EFFICIENT, MATH, CUDNN]
 
 
-def kernels() -> list[object]:
+def kernels() -> list[Library]:
     """Register the operators; what is returned must be kept."""
     libraries = []
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
@@ -34,26 +36,26 @@ def kernels() -> list[object]:
     return libraries
 
 
-def _never_reached(*args, **kwargs):
+def _never_reached(*args: Any, **kwargs: Any) -> Any:
     raise AssertionError("a virtual GPU runs no kernel")
 
 
-def _linear(tensor, weight, bias=None):
+def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     # at::linear adds the bias in place where it cannot add it in the product, but not under a dispatch mode.
     if bias is None or tensor.dim() == 2 or tensor.is_contiguous():
         return run_composite(aten.linear.default, tensor, weight, bias)
     return torch.matmul(tensor, weight.t()).add_(bias)
 
 
-def _softmax(tensor, dim, dtype=None):
+def _softmax(tensor: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     return _in_one_operator(aten._softmax.default, tensor, dim, dtype)
 
 
-def _log_softmax(tensor, dim, dtype=None):
+def _log_softmax(tensor: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     return _in_one_operator(aten._log_softmax.default, tensor, dim, dtype)
 
 
-def _in_one_operator(operator, tensor, dim, dtype):
+def _in_one_operator(operator: Any, tensor: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     # at::softmax: a float16 tensor is widened inside the kernel, any other before it.
     if tensor.dtype is torch.float16 and dtype is torch.float32:
         return operator(tensor, dim, True)
@@ -61,8 +63,16 @@ def _in_one_operator(operator, tensor, dim, dtype):
 
 
 def _attention(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
-):  # the names of torch.nn.functional.scaled_dot_product_attention
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:  # the names of torch.nn.functional.scaled_dot_product_attention
     """As ``at::scaled_dot_product_attention`` of ``native/transformers/attention.cpp``."""
     backend = choose_attention(current().card, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     needs_backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
@@ -92,12 +102,21 @@ def _attention(
     )[0]
 
 
-def _pad_last(tensor, multiple):
+def _pad_last(tensor: Tensor, multiple: int) -> Tensor:
     missing = -tensor.shape[-1] % multiple
     return torch.nn.functional.pad(tensor, [0, missing]) if missing else tensor
 
 
-def choose_attention(card: Card, query, key, value, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False) -> int:
+def choose_attention(
+    card: Card,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    enable_gqa: bool = False,
+) -> int:
     """The backend that CUDA would choose on that card: a number of ``torch.nn.attention.SDPBackend``.
 
     The rules are those of ``native/transformers/cuda/sdp_utils.cpp``: of the backends that are allowed, in
@@ -119,7 +138,9 @@ def choose_attention(card: Card, query, key, value, mask=None, dropout_p=0.0, is
     return MATH
 
 
-def _can_flash(card, query, key, value, mask, dropout_p, is_causal) -> bool:
+def _can_flash(
+    card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
+) -> bool:
     head = query.shape[-1]
     return (
         torch.backends.cuda.flash_sdp_enabled()
@@ -132,7 +153,9 @@ def _can_flash(card, query, key, value, mask, dropout_p, is_causal) -> bool:
     )
 
 
-def _can_efficient(card, query, key, value, mask, dropout_p, is_causal) -> bool:
+def _can_efficient(
+    card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
+) -> bool:
     half = query.dtype in HALF
     if not query.shape[1] == key.shape[1] == value.shape[1]:
         return False  # it knows no groups of queries
@@ -149,7 +172,9 @@ def _can_efficient(card, query, key, value, mask, dropout_p, is_causal) -> bool:
     )
 
 
-def _can_cudnn(card, query, key, value, mask, dropout_p, is_causal) -> bool:
+def _can_cudnn(
+    card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
+) -> bool:
     heads = (query.shape[-1], value.shape[-1])
     return (
         torch.backends.cuda.cudnn_sdp_enabled()
@@ -163,14 +188,22 @@ def _can_cudnn(card, query, key, value, mask, dropout_p, is_causal) -> bool:
     )
 
 
-def _can_math(*_) -> bool:
+def _can_math(*_: Any) -> bool:
     return torch.backends.cuda.math_sdp_enabled()
 
 
 _CAN = {MATH: _can_math, FLASH: _can_flash, EFFICIENT: _can_efficient, CUDNN: _can_cudnn}
 
 
-def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=1, zero_infinity=False):
+def _ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor,
+    target_lengths: Tensor,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Tensor:
     # at::ctc_loss reads lengths that are on the host, but not under a dispatch mode.
     if isinstance(input_lengths, FakeTensor) or isinstance(target_lengths, FakeTensor):
         return run_composite(
@@ -180,7 +213,7 @@ def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduct
     return aten.ctc_loss.IntList(log_probs, targets, *lengths, blank, reduction, zero_infinity)
 
 
-OUR_OWN = {
+OUR_OWN: dict[Any, Callable[..., Any]] = {
     aten.ctc_loss.Tensor: _ctc_loss,
     aten.scaled_dot_product_attention.default: _attention,
     aten.linear.default: _linear,
@@ -189,7 +222,7 @@ OUR_OWN = {
 }
 
 
-def way_of(operator) -> Callable | None:
+def way_of(operator: Any) -> Callable[..., Any] | None:
     """How an operator that CUDA has no kernel for is taken apart there; None for all others."""
     if operator in OUR_OWN:
         return OUR_OWN[operator]

@@ -40,11 +40,11 @@ try:
     from torch.utils._pytree import tree_leaves, tree_map
 
     foreach_types = (_optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
-    AUTOCAST_KEY = DispatchKey.AutocastPrivateUse1
+    AUTOCAST_KEY = DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]  # PyTorch's stubs lack it
     COMPOSITE_KEY = DispatchKey.CompositeImplicitAutograd
     FAKE_MODE = _TorchDispatchModeKey.FAKE
     make_subclass = torch.Tensor._make_subclass
-    register_device_module = torch._register_device_module
+    register_device_module: Any = torch._register_device_module
     data_loader_iterator = torch.utils.data.dataloader._BaseDataLoaderIter
 except (ImportError, AttributeError) as error:
     raise NoVirtualGpu(

@@ -55,11 +55,11 @@ def _changes() -> Iterator[Change]:
             yield safetensors, name, _in_predictions(lambda *args: {})(getattr(safetensors, name))
 
 
-def _unwritten(what: str) -> Callable:
+def _unwritten(what: str) -> Callable[..., Any]:
     return lambda *args, **kwargs: saving.note_unwritten(what)
 
 
-def _in_predictions(answer: Callable) -> Callable[[Callable], Callable]:
+def _in_predictions(answer: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The answer in a thread that predicts, else the real function."""
     return functools.partial(where, is_predicting, answer)
 
@@ -77,12 +77,12 @@ def _class_in_predictions(real: type, answer: type) -> type:
     return Chosen(real.__name__, (), {"__doc__": real.__doc__})
 
 
-def _always_swapping(get_swap_module_params_on_conversion: Callable) -> Callable:
+def _always_swapping(get_swap_module_params_on_conversion: Callable[..., Any]) -> Callable[..., Any]:
     """``Module.to`` then swaps what each parameter is, so that the parameter stays the same object, as on CUDA."""
     return lambda: True
 
 
-def _swapping(swap_tensors: Callable) -> Callable:
+def _swapping(swap_tensors: Callable[..., Any]) -> Callable[..., Any]:
     """PyTorch's own swap refuses tensors that something refers to weakly, as fake tensors are."""
 
     def swap(t1: torch.Tensor, t2: torch.Tensor) -> None:
@@ -98,14 +98,18 @@ def _swapping(swap_tensors: Callable) -> Callable:
     return swap
 
 
-def _keeping_buffers(apply: Callable) -> Callable:
+def _keeping_buffers(apply: Callable[..., Any]) -> Callable[..., Any]:
     """``Module.to`` puts other tensors in the place of buffers: the real ones are kept for the end.
 
     Lazy parameters only remember where they are wanted.
     """
 
-    def applied(self: torch.nn.Module, fn: Callable, recurse: bool = True) -> torch.nn.Module:
-        lazy = {name: fn(parameter) for name, parameter in self._parameters.items() if is_lazy(parameter)}
+    def applied(self: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
+        lazy = {
+            name: fn(parameter)
+            for name, parameter in self._parameters.items()
+            if parameter is not None and is_lazy(parameter)
+        }
         self._parameters.update(dict.fromkeys(lazy))  # they have no bytes to move yet; PyTorch passes over None
         for name, buffer in self._buffers.items():
             if isinstance(buffer, torch.Tensor) and not isinstance(buffer, FakeTensor):
@@ -129,7 +133,7 @@ def swap_contents(t1: torch.Tensor, t2: torch.Tensor) -> None:
         tensor._post_accumulate_grad_hooks = accumulated
 
 
-def _materializing(materialize: Callable) -> Callable:
+def _materializing(materialize: Callable[..., Any]) -> Callable[..., Any]:
     """A lazy parameter gets its bytes, on the card where it was moved there before."""
 
     def materialized(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
@@ -142,7 +146,7 @@ def _materializing(materialize: Callable) -> Callable:
     return materialized
 
 
-def _taken_back(set_default_device: Callable) -> Callable:
+def _taken_back(set_default_device: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.set_default_device("cuda")``: until the prediction is over."""
 
     def set_(device: Any) -> None:
@@ -153,7 +157,7 @@ def _taken_back(set_default_device: Callable) -> Callable:
     return set_
 
 
-def _on_the_card(to: Callable) -> Callable:
+def _on_the_card(to: Callable[..., Any]) -> Callable[..., Any]:
     """``module.to(0)``: PyTorch without CUDA does not know what device 0 is."""
 
     def moved(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
@@ -162,7 +166,7 @@ def _on_the_card(to: Callable) -> Callable:
     return moved
 
 
-def _clearing(clear_autocast_cache: Callable) -> Callable:
+def _clearing(clear_autocast_cache: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.autocast`` calls this when its outermost region ends."""
 
     def clear() -> None:
@@ -172,7 +176,7 @@ def _clearing(clear_autocast_cache: Callable) -> Callable:
     return clear
 
 
-def _in_the_slot(init: Callable) -> Callable:
+def _in_the_slot(init: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.autocast("cuda")``: the card's tensors have the slot's dispatch keys."""
 
     def initialised(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
@@ -181,10 +185,10 @@ def _in_the_slot(init: Callable) -> Callable:
     return initialised
 
 
-def _refusing(what: str) -> Callable:
+def _refusing(what: str) -> Callable[..., Any]:
     """What makes a graph of code, and runs that in the place of the code."""
 
-    def refusing(real: Callable) -> Callable:
+    def refusing(real: Callable[..., Any]) -> Callable[..., Any]:
         def refused(*args: Any, **kwargs: Any) -> None:
             raise compiled_code(what)
 
@@ -199,7 +203,7 @@ def _is_readers_own(thread: threading.Thread) -> bool:
     return code is not None and is_readers_own(code.co_filename)
 
 
-def _refusing_threads(start: Callable) -> Callable:
+def _refusing_threads(start: Callable[..., Any]) -> Callable[..., Any]:
     """A thread of the reader's own would find no card: it is refused here, before anybody waits for it.
 
     Those of libraries (a pool, a progress bar) may work; asking for the card is refused to them.
@@ -220,11 +224,11 @@ def _refusing_threads(start: Callable) -> Callable:
     return started
 
 
-def _to_the_end(step: Callable) -> Callable:
+def _to_the_end(step: Callable[..., Any]) -> Callable[..., Any]:
     """L-BFGS ends a step early where numbers say so. Nobody knows them: it takes all the iterations it may."""
 
     @functools.wraps(step)
-    def stepped(self: torch.optim.LBFGS, closure: Callable) -> Any:
+    def stepped(self: torch.optim.LBFGS, closure: Callable[..., Any]) -> Any:
         group = self.param_groups[0]
         before = {name: group[name] for name in ("tolerance_grad", "tolerance_change")}
         group.update(dict.fromkeys(before, -math.inf))
@@ -236,7 +240,7 @@ def _to_the_end(step: Callable) -> Callable:
     return stepped
 
 
-def _without_pinning(init: Callable) -> Callable:
+def _without_pinning(init: Callable[..., Any]) -> Callable[..., Any]:
     """Pinned memory is the host's, and pinning it takes a real card."""
 
     def initialised(self: Any, loader: Any) -> None:
@@ -246,12 +250,12 @@ def _without_pinning(init: Callable) -> Callable:
     return initialised
 
 
-_WRAPPED: list[tuple[Any, str, Callable]] = [
+_WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.__future__, "get_swap_module_params_on_conversion", _always_swapping),
     (torch.utils, "swap_tensors", _swapping),
     (torch.nn.Module, "_apply", _keeping_buffers),
     (torch.nn.Module, "to", _on_the_card),
-    (torch.nn.parameter.UninitializedTensorMixin, "materialize", _materializing),
+    (torch.nn.parameter.UninitializedTensorMixin, "materialize", _materializing),  # type: ignore[attr-defined]
     (torch, "set_default_device", _taken_back),
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),

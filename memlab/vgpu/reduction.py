@@ -5,6 +5,7 @@ for every group of blocks. The rules are those of ``setReduceConfig`` in PyTorch
 trace ``cold_200_amp`` shows them 27 times (8,388,608 and 16 bytes for the gradient of 512 weights over 2,000 rows).
 """
 
+from collections.abc import Sequence
 from math import prod
 
 import torch
@@ -15,7 +16,9 @@ VECTOR = 4
 MIN_PER_THREAD, MAX_PER_THREAD = 16, 256
 
 
-def buffers(tensor: torch.Tensor, dims, element: int, processors: int, threads: int) -> tuple[int, ...]:
+def buffers(
+    tensor: torch.Tensor, dims: Sequence[int] | None, element: int, processors: int, threads: int
+) -> tuple[int, ...]:
     """Bytes of the two buffers of a reduction, or () where no output is shared among blocks.
 
     Args:
@@ -62,7 +65,7 @@ def buffers(tensor: torch.Tensor, dims, element: int, processors: int, threads: 
     return (size if along_fastest else size * width * vector, 4 * grid)
 
 
-def _iterated(tensor: torch.Tensor, dims) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def _iterated(tensor: torch.Tensor, dims: Sequence[int] | None) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """The reduced and the kept dimensions, each (size, stride in elements), fastest first, neighbours joined.
 
     As ``TensorIterator`` orders and coalesces them.

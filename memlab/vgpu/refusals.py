@@ -5,6 +5,7 @@ import threading
 import traceback
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -40,7 +41,7 @@ def is_readers_own(file: str) -> bool:
     return not installed and not any(path.is_relative_to(folder) for folder in _LIBRARIES)
 
 
-def depends_on_data(func) -> Unpredictable:
+def depends_on_data(func: Any) -> Unpredictable:
     """The error for a result whose size depends on numbers."""
     return Unpredictable(
         f"{func} at {where()} has a result that depends on the data, which a prediction does not have: "
@@ -48,7 +49,7 @@ def depends_on_data(func) -> Unpredictable:
     )
 
 
-def no_kernel(func) -> Unpredictable:
+def no_kernel(func: Any) -> Unpredictable:
     """The error for an operator of which only the result's numbers are defined, not its shape."""
     return Unpredictable(
         f"{func} at {where()} cannot be predicted, it has no fake kernel: give it one "
@@ -56,7 +57,7 @@ def no_kernel(func) -> Unpredictable:
     )
 
 
-def two_devices(func, args, kwargs) -> WrongDevice:
+def two_devices(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WrongDevice:
     """The error for an operator that is given tensors of the host and of the card."""
     tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
     host = next((tensor for tensor in tensors if tensor.device.type == "cpu"), None)
@@ -107,7 +108,7 @@ def without_end(line: str, times: int) -> Unpredictable:
     )
 
 
-def nested(func) -> Unpredictable:
+def nested(func: Any) -> Unpredictable:
     """The error for nested (jagged) tensors."""
     return Unpredictable(
         f"{func} at {where()} works on a nested tensor, which cannot be predicted: pad it to a fixed size, or measure "

@@ -49,7 +49,7 @@ class Belongings:
         for leaf in self._tensors:
             leaf.restore()
 
-    def _visit(self, roots: tuple) -> None:
+    def _visit(self, roots: tuple[Any, ...]) -> None:
         seen: dict[int, Any] = {}
         waiting: list[tuple[Any, bool]] = [(root, False) for root in roots]
         while waiting and len(seen) < MOST_OBJECTS:
@@ -122,7 +122,7 @@ def _holds_fake(value: Any, depth: int = 4) -> bool:
     return isinstance(value, FakeTensor)
 
 
-def _held(container: Any) -> list:
+def _held(container: Any) -> list[Any]:
     return list(container.values() if isinstance(container, dict) else container)
 
 

@@ -43,7 +43,7 @@ def note_unwritten(what: str) -> None:
     current().note(f"{what} at {where()} wrote nothing: a prediction writes no files.")
 
 
-def save(real_save: Callable) -> Callable:
+def save(real_save: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.save`` that writes nothing, and remembers."""
 
     def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
@@ -55,7 +55,7 @@ def save(real_save: Callable) -> Callable:
     return saved
 
 
-def load(real_load: Callable) -> Callable:
+def load(real_load: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.load`` of what the loop saved itself, or of a file that was there before."""
 
     def loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -70,7 +70,7 @@ def load(real_load: Callable) -> Callable:
     return loaded
 
 
-def load_safetensors(real_load: Callable) -> Callable:
+def load_safetensors(real_load: Callable[..., Any]) -> Callable[..., Any]:
     """``safetensors.torch.load_file``: read for real, and copied to the card where it is wanted there."""
 
     def loaded(filename: Any, device: Any = "cpu") -> dict[str, torch.Tensor]:

@@ -6,6 +6,7 @@ says so. What cuDNN takes for a convolution is not known before it has measured 
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -14,17 +15,19 @@ from memlab.vgpu.cards import Card
 
 aten = torch.ops.aten
 
+Rule = Callable[[Card, tuple[Any, ...], Any], Iterable[int]]  # of the card, an operator's arguments and its results
 
-def scratch(card: Card, func, args: tuple, out) -> Iterable[int]:
+
+def scratch(card: Card, func: Any, args: tuple[Any, ...], out: Any) -> Iterable[int]:
     """The sizes, in bytes, in the order in which they are allocated."""
     rule = RULES.get(func.overloadpacket)
     return rule(card, args, out) if rule else ()
 
 
-def _reduction(element: int | None):
+def _reduction(element: int | None) -> Rule:
     """A reduction of ``args[0]`` over ``args[1]``; ``element`` bytes a partial result, None: as wide as a sum's."""
 
-    def rule(card, args, out):
+    def rule(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
         tensor = args[0]
         dims = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else None
         width = element or (8 if tensor.dtype in (torch.float64, torch.int64) else 4)
@@ -33,18 +36,18 @@ def _reduction(element: int | None):
     return rule
 
 
-def _reduction_of_one_dim(card, args, out):
+def _reduction_of_one_dim(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
     # A partial result is a value and its position.
     dims = [args[1]] if len(args) > 1 and args[1] is not None else None
     return reduction.buffers(args[0], dims, 16, card.processors, card.threads)
 
 
-def _norm(card, args, out):
+def _norm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
     dims = args[2] if len(args) > 2 else None
     return reduction.buffers(args[0], dims, 4, card.processors, card.threads)
 
 
-def _index_put(card, args, out):
+def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
     # medium_128_fp32, IndexBackward0: the linear index (a remainder and a product), its sorted copy, the positions
     # sorted along, the positions themselves, and a byte for the sort.
     indices, accumulate = args[1], len(args) > 3 and args[3]
@@ -54,7 +57,7 @@ def _index_put(card, args, out):
     return (*[8 * count] * 5, 1)
 
 
-def _embedding_backward(card, args, out):
+def _embedding_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
     # embedding_dense_backward_cuda and embedding_backward_cuda_kernel: more than 3072 tokens are sorted, and
     # the gradients of equal ones summed in parts of 10 rows.
     gradient, tokens, rows = args[:3]
@@ -68,7 +71,7 @@ def _embedding_backward(card, args, out):
     return (*[index * count] * 4, *[index * segments] * 2, index * parts, widest * parts * width)
 
 
-def _flash_backward(card, args, out):
+def _flash_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
     # mha_bwd: the sums of softmax's backward, and a float32 gradient of the queries; with fewer key heads than query
     # heads, gradients of keys and values for each query head.
     query, key = args[1], args[2]
@@ -81,7 +84,7 @@ def _flash_backward(card, args, out):
     return sizes
 
 
-def _efficient_backward(card, args, out):
+def _efficient_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
     # _efficient_attention_backward: in float32 the product of result and gradient, and its row sums; in half
     # precision the kernel makes the sums itself, but needs a float32 gradient of the queries.
     query, result = args[1], args[5]
@@ -92,14 +95,14 @@ def _efficient_backward(card, args, out):
     return (sums, 4 * batch * heads * (-(-length // 64) * 64) * width)
 
 
-def _as_large_as_the_input(copies: int):
-    def rule(card, args, out):
+def _as_large_as_the_input(copies: int) -> Rule:
+    def rule(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
         return [args[0].numel() * args[0].element_size()] * copies
 
     return rule
 
 
-RULES: dict[object, Callable] = {
+RULES: dict[object, Rule] = {
     aten.sum: _reduction(None),
     aten.mean: _reduction(None),
     aten.amax: _reduction(None),

@@ -30,7 +30,7 @@ def on_card(value: Any) -> Any:
     return card_device(value) if type(value) is int else value
 
 
-def beside(method: Callable) -> Callable:
+def beside(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of tensors in a thread that a library has started for a prediction: there is no card there."""
 
     def called(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -41,7 +41,7 @@ def beside(method: Callable) -> Callable:
     return called
 
 
-def host_to(to: Callable) -> Callable:
+def host_to(to: Callable[..., Any]) -> Callable[..., Any]:
     """``tensor.to(0)``, ``tensor.to("cuda")``."""
 
     def moved(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -61,7 +61,7 @@ def is_lazy_of_the_card(tensor: torch.Tensor) -> bool:
 _LAZY = "memlab_on_card"
 
 
-def host_type(type_: Callable) -> Callable:
+def host_type(type_: Callable[..., Any]) -> Callable[..., Any]:
     """``tensor.type(torch.cuda.FloatTensor)``, as it was once written."""
 
     def typed(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -73,17 +73,17 @@ def host_type(type_: Callable) -> Callable:
     return typed
 
 
-def host_cuda(cuda: Callable) -> Callable:
+def host_cuda(cuda: Callable[..., Any]) -> Callable[..., Any]:
     """``tensor.cuda()``."""
     return lambda self, device=None, non_blocking=False, **kwargs: self.to(card_device(device))
 
 
-def host_pin_memory(pin_memory: Callable) -> Callable:
+def host_pin_memory(pin_memory: Callable[..., Any]) -> Callable[..., Any]:
     """Pinned memory is the host's: the same bytes, elsewhere."""
     return lambda self, *args: self.clone()
 
 
-def host_numpy(numpy: Callable) -> Callable:
+def host_numpy(numpy: Callable[..., Any]) -> Callable[..., Any]:
     """``tensor.numpy()``: an array that is not written to files."""
     return lambda self, **kwargs: numpy(self, **kwargs).view(Unwritten)
 
@@ -104,10 +104,10 @@ class Unwritten(np.ndarray):
         return note_unwritten("ndarray.dump")
 
 
-def _new(original: Callable) -> Any:
+def _new(original: Callable[..., Any]) -> Any:
     """``FakeTensor(mode, elem, device)``: on the card with the dispatch keys of the slot, see ``names.py``."""
 
-    def new(cls: type, mode: Any = None, elem: Any = None, device: Any = None, *rest: Any, **more: Any) -> FakeTensor:
+    def new(cls: type, mode: Any = None, elem: Any = None, device: Any = None, *rest: Any, **more: Any) -> torch.Tensor:
         if type(mode) is VirtualMode and device is not None and torch.device(device).type == CARD.type:
             fake = make_fake(mode, elem.detach() if elem.requires_grad else elem, CARD)
             fake.constant = rest[0] if rest else more.get("constant")
@@ -117,7 +117,7 @@ def _new(original: Callable) -> Any:
     return staticmethod(new)
 
 
-def _to(original: Callable) -> Callable:
+def _to(original: Callable[..., Any]) -> Callable[..., Any]:
     """``tensor.to(device)`` of a tensor that is there is the tensor itself; C++ compares with the engine's device."""
 
     def to(self: FakeTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -136,11 +136,11 @@ def _is_card(value: Any) -> bool:
     return type(value) is int or (isinstance(value, torch.device) and value.type == CARD.type)
 
 
-def _cuda(original: Callable) -> Callable:
+def _cuda(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, device=None, non_blocking=False, **kwargs: self.to(card_device(device))
 
 
-def _format(original: Callable) -> Callable:
+def _format(original: Callable[..., Any]) -> Callable[..., Any]:
     """``f"{loss:.3f}"``."""
 
     def formatted(self: FakeTensor, spec: str) -> str:
@@ -149,7 +149,7 @@ def _format(original: Callable) -> Callable:
     return formatted
 
 
-def _numpy(original: Callable) -> Callable:
+def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
     """Of the card: PyTorch's own error. Of the host: numbers that nobody knows."""
 
     def numpy(self: FakeTensor, *, force: bool = False) -> np.ndarray:
@@ -166,7 +166,7 @@ def _numpy(original: Callable) -> Callable:
     return numpy
 
 
-def _deepcopy(original: Callable) -> Callable:
+def _deepcopy(original: Callable[..., Any]) -> Callable[..., Any]:
     """As ``Tensor.__deepcopy__``, without what a fake tensor carries for PyTorch's own use."""
 
     def copied(self: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
@@ -191,7 +191,7 @@ def _deepcopy(original: Callable) -> Callable:
     return copied
 
 
-def _get_nested_int(original: Callable) -> Callable:
+def _get_nested_int(original: Callable[..., Any]) -> Callable[..., Any]:
     """The ragged size of a jagged tensor is asked for."""
 
     def asked(self: FakeTensor, **kwargs: Any) -> Any:
@@ -203,7 +203,7 @@ def _get_nested_int(original: Callable) -> Callable:
 
 
 # By name: what takes the place of FakeTensor's own, made from that.
-METHODS: dict[str, Callable] = {
+METHODS: dict[str, Callable[..., Any]] = {
     "__new__": _new,
     "__format__": _format,
     "__deepcopy__": _deepcopy,
