@@ -9,6 +9,7 @@ from torch import nn
 
 from memlab.run import measure
 from memlab.tracking import Tracker
+from memlab.tracking.internals import without_compiling
 
 pytestmark = [
     # PyTorch's own: importing its compiler meets deprecated names on some versions.
@@ -97,6 +98,7 @@ def test_what_compiles_at_its_first_call_is_compiled_afterwards():
     program = """
 import torch
 from memlab.tracking import Tracker
+from memlab.tracking.internals import without_compiling
 
 runs = []
 
@@ -133,3 +135,19 @@ assert measure(train, device="cpu").notes == ()
 assert "torch._dynamo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_runs_that_overlap_leave_the_compiler_on():
+    """As two threads do it: the first to begin is the first to end."""
+    backend = Counting()
+    double = compiled_function(backend)
+    first, second = without_compiling(), without_compiling()
+    first.__enter__()
+    second.__enter__()
+    double(torch.ones(3))
+    first.__exit__(None, None, None)
+    double(torch.ones(3))
+    second.__exit__(None, None, None)
+    assert backend.runs == 0
+    double(torch.ones(3))
+    assert backend.runs == 1
