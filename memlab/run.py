@@ -51,7 +51,7 @@ def measure(
             them, ``"every"`` in all steps. A plain step only reads the peak (CUDA) or nothing (CPU).
         **settings: passed on to ``train``; the rest keep its defaults.
 
-    Every run starts from the same random seed, and puts the random state back as it was.
+    Every run draws random numbers of its own, from the same seed. Another run in this process is waited for.
     Out of memory is a result: it ends the run and stands in ``Trace.oom``.
 
     Raises:
@@ -77,13 +77,15 @@ def predict(
         budget: ``"6 GiB"`` or bytes, where less than the whole card is free.
         **settings: passed on to ``train``; the rest keep its defaults.
 
-    A loop that branches on numbers from the card is predicted for one branch: there they are all 0, or False. Losses
-    and seconds are None. Out of memory is a result, as for :func:`measure`.
+    Inside, ``"cuda"`` means the card, and ``torch.cuda`` answers for it. No file is written, and what was made outside
+    of ``train`` is as it was afterwards. A loop that branches on numbers which only a real card knows is predicted for
+    one branch; ``Trace.guesses`` has the lines. Losses and seconds are None. Out of memory is a result, as for
+    :func:`measure`.
 
     Raises:
         BadTrain, BadValue: as :func:`measure`; also for an unknown card.
-        WrongDevice: the loop mixes devices, or names one in the place of the device that it is given.
-        Unpredictable: an operator, a size or a branch that depends on the data.
+        WrongDevice: the loop mixes devices, or names one that is neither the card nor its host.
+        Unpredictable: an operator, a size or a loop that depends on the data.
         NoVirtualGpu: this PyTorch cannot carry the virtual GPU.
         Exception: whatever ``train`` itself raises, as it is.
     """
