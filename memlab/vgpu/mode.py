@@ -9,7 +9,6 @@
 4. Errors say what to do.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from memlab.vgpu.internals import (
     unset_fake_temporarily,
     unset_mode,
 )
+from memlab.vgpu.kernels import CORRECTIONS, LIKE, SIZED
 from memlab.vgpu.names import CARD, ENGINE, SLOT
 from memlab.vgpu.refusals import depends_on_data, nested, no_kernel, other_device, two_devices
 from memlab.vgpu.results import make_fake, remembered
@@ -98,9 +98,9 @@ class VirtualMode(FakeTensorMode):
         if types and id(func) in _COPIES:
             with unset_fake_temporarily():
                 out = _copied(func, args, out)
-        elif id(func) in _CORRECTIONS:
+        elif id(func) in CORRECTIONS:
             with unset_fake_temporarily():
-                out = _CORRECTIONS[id(func)](self, args, out)
+                out = CORRECTIONS[id(func)](self, args, out)
         values.follow(func, args, kwargs, out)
         return out
 
@@ -124,8 +124,8 @@ class VirtualMode(FakeTensorMode):
                 raise depends_on_data(func) from error
             return self._moved_to_the_card(results, func)
         except (UnsupportedOperatorException, UnsupportedFakeTensorException, NotImplementedError) as error:
-            if func in _LIKE:
-                return aten.empty_like.default(args[_LIKE[func]])
+            if func in LIKE:
+                return aten.empty_like.default(args[LIKE[func]])
             raise no_kernel(func) from error
         except AssertionError as error:
             if "shape_env" in str(error):
@@ -148,85 +148,6 @@ _NOBODYS = torch.Generator()
 _TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
 _COPIES = {id(aten._to_copy.default), id(aten.copy_.default)}  # by id: operators live for ever, and hash slowly
 _TRUTHS = {aten.equal, aten.allclose}
-
-
-def _random_state_on_the_host(mode: VirtualMode, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``_efficient_attention_forward`` (attention.cu): the two numbers are on the card only in a CUDA graph."""
-    return (*out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
-
-
-def _empty_buffer(mode: VirtualMode, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``log_sigmoid_forward_cuda`` (Activation.cpp): only the CPU's kernel uses the buffer."""
-    return out[0], make_fake(mode, torch.empty(0, dtype=out[0].dtype, device="meta"), CARD)
-
-
-def _in_full_storage(mode: VirtualMode, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
-    """These losses reduce in place: the one number keeps the storage of as many as went in (Loss.cpp, PointwiseOps)."""
-    if out.dim():
-        return out  # reduction="none"
-    shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
-    whole = torch.empty(shape, dtype=out.dtype, device="meta")
-    return make_fake(mode, whole.as_strided((), ()), out.fake_device)
-
-
-# Results that fake kernels get wrong for CUDA.
-_CORRECTIONS: dict[int, Callable[[VirtualMode, tuple[Any, ...], Any], Any]] = {
-    id(aten._scaled_dot_product_efficient_attention.default): _random_state_on_the_host,
-    id(aten.log_sigmoid_forward.default): _empty_buffer,
-    id(aten.mse_loss.default): _in_full_storage,
-    id(aten.smooth_l1_loss.default): _in_full_storage,
-    id(aten.binary_cross_entropy.default): _in_full_storage,
-    id(aten.soft_margin_loss.default): _in_full_storage,
-}
-
-
-def _bincount(mode: VirtualMode, tensor: FakeTensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
-    """As many bins as were asked for: no number is above them, as far as anybody knows."""
-    if not minlength:
-        raise depends_on_data(aten.bincount.default)
-    values.note_guess()
-    dtype = torch.int64 if weights is None else weights.dtype if weights.is_floating_point() else torch.float64
-    return make_fake(mode, torch.empty(minlength, dtype=dtype, device="meta"), CARD)
-
-
-def _packed(
-    mode: VirtualMode, tensor: FakeTensor, lengths: torch.Tensor, batch_first: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """``_pack_padded_sequence``: the lengths are on the host, where they are known."""
-    with unset_fake_temporarily():
-        steps = torch.arange(int(lengths.max()))
-        sizes = (lengths[None, :] > steps[:, None]).sum(1)
-        shape = (int(lengths.sum()), *tensor.shape[2:])
-        return make_fake(mode, torch.empty(shape, dtype=tensor.dtype, device="meta"), tensor.fake_device), sizes
-
-
-def _ctc_loss(
-    mode: VirtualMode,
-    log_probs: FakeTensor,
-    targets: Any,
-    input_lengths: Sequence[int],
-    target_lengths: Sequence[int],
-    *rest: Any,
-) -> tuple[torch.Tensor, ...]:
-    """``ctc_loss_gpu_template`` (LossCTC.cu): for the backward pass, a state before, at and after each target."""
-    time, batch = log_probs.shape[0], len(input_lengths)
-    shapes = ((batch,), (batch, time, 2 * max(target_lengths) + 1))
-    empty = [torch.empty(shape, dtype=log_probs.dtype, device="meta") for shape in shapes]
-    return tuple(make_fake(mode, tensor, log_probs.fake_device) for tensor in empty)
-
-
-# Operators without a fake kernel whose result is like one of their arguments.
-_LIKE = {
-    aten._ctc_loss_backward.default: 1,  # the logarithms of probabilities
-    aten.multi_margin_loss_backward.default: 1,
-    aten.multilabel_margin_loss_backward.default: 1,
-}
-# Sizes that depend on numbers of which more is known here than PyTorch's fake kernels ask for.
-SIZED: dict[Any, Callable[..., Any]] = {
-    aten.bincount.default: _bincount,
-    aten._ctc_loss.default: _ctc_loss,
-    aten._pack_padded_sequence.default: _packed,
-}
 
 
 def _on_the_card(kwargs: dict[str, Any]) -> dict[str, Any]:
