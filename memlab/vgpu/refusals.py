@@ -19,6 +19,8 @@ _LIBRARIES = (Path(__file__).parents[1], Path(threading.__file__).parent)  # mem
 def where(error: BaseException | None = None) -> str:
     """The line of the user's code that is running, or that an error came from: the innermost outside all libraries."""
     file, line = _place(error)
+    if Path(file).parent.name.startswith("ipykernel_"):  # a notebook's cell, whose file has a number for a name
+        return f"line {line} of a cell, {linecache.getline(file, line).strip()!r}"
     return f"{Path(file).name}:{line}" if file else "an unknown line"
 
 

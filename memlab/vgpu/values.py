@@ -62,6 +62,12 @@ def value_of(tensor: torch.Tensor) -> Value | None:
     return tensor.__dict__.get("memlab_value")
 
 
+def is_known(tensor: torch.Tensor) -> bool:
+    """Whether the numbers of a tensor on the card are known for certain."""
+    value = value_of(tensor)
+    return value is not None and value.origin.certain
+
+
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Work out the values of what an operator gave, where they are small."""
     if type(out) is FakeTensor and out.dtype.is_floating_point and out.numel() != 1 and not written(func):

@@ -1,5 +1,6 @@
 """What cannot be predicted is refused in one clear sentence, with what to do."""
 
+import linecache
 import re
 import subprocess
 import sys
@@ -160,3 +161,12 @@ def test_another_backend_in_the_slot():
     error, loss = run.stdout.splitlines()
     assert error.startswith("NoVirtualGpu The virtual GPU needs PyTorch's private-use device, and the backend 'npu'")
     assert loss == "3.0"
+
+
+def test_a_line_of_a_notebook_is_told_by_what_stands_in_it(monkeypatch):
+    source = "def train(device):\n    x = torch.ones(3, device=device)\n    yield x[x > 1].sum()\n"
+    file = "/somewhere/ipykernel_12/34567.py"
+    monkeypatch.setitem(linecache.cache, file, (len(source), None, source.splitlines(keepends=True), file))
+    exec(compile(source, file, "exec"), names := {"torch": torch})
+    with pytest.raises(Unpredictable, match=r"at line 3 of a cell, 'yield x\[x > 1\].sum\(\)' has a result"):
+        predict(names["train"])
