@@ -10,6 +10,10 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from memlab import measure, predict
 from memlab.nets import MLP
+from memlab.vgpu import find_card
+from memlab.vgpu.current import Prediction
+from memlab.vgpu.memory import VirtualMemory
+from memlab.vgpu.mode import VirtualMode
 
 
 def state():
@@ -122,3 +126,11 @@ def test_the_private_slot_keeps_its_name_so_that_cuda_stays_the_accelerator():
     # A renamed slot becomes the process's accelerator, and backward on a real card fails (pytorch/pytorch#161129).
     assert torch._C._get_privateuse1_backend_name() == "privateuseone"
     assert torch.accelerator.current_accelerator() != torch.device("privateuseone")
+
+
+def test_nothing_is_made_on_a_card_that_is_there(monkeypatch):
+    # PyTorch's own mode would copy a constant to the card for real, where there is one.
+    card = find_card("T4")
+    mode = VirtualMode(Prediction(card, VirtualMemory(card)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert mode.avoid_device_init
