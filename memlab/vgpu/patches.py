@@ -166,6 +166,11 @@ def _on_the_card(to: Callable[..., Any]) -> Callable[..., Any]:
     return moved
 
 
+def _with_index(make: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.tensor(1, device="cuda")``: PyTorch without CUDA cannot say which card that is."""
+    return lambda *args, **kwargs: make(*args, **{name: tensors.on_card(v) for name, v in kwargs.items()})
+
+
 def _clearing(clear_autocast_cache: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.autocast`` calls this when its outermost region ends."""
 
@@ -257,6 +262,8 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.nn.Module, "to", _on_the_card),
     (torch.nn.parameter.UninitializedTensorMixin, "materialize", _materializing),  # type: ignore[attr-defined]
     (torch, "set_default_device", _taken_back),
+    (torch, "tensor", _with_index),
+    (torch, "as_tensor", _with_index),
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
     (torch, "compile", _refusing("torch.compile")),
