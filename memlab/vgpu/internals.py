@@ -19,6 +19,7 @@ try:
         _get_privateuse1_backend_name,
         _get_sdp_priority_order,
         _set_dispatch_mode,
+        _set_only_lift_cpu_tensors,
         _set_warn_deprecated_on_mutable_data_ptr,
         _swap_tensor_impl,
         _TorchDispatchModeKey,
@@ -55,6 +56,7 @@ except (ImportError, AttributeError) as error:
 allow_data_pointer = _set_warn_deprecated_on_mutable_data_ptr
 attention_order = _get_sdp_priority_order
 disable_modes = _disable_current_modes
+lift_on_the_host = _set_only_lift_cpu_tensors
 private_use_name = _get_privateuse1_backend_name
 set_mode = _set_dispatch_mode
 swap_tensor_impl = _swap_tensor_impl
@@ -76,6 +78,7 @@ __all__ = [
     "data_loader_iterator",
     "disable_modes",
     "foreach_types",
+    "lift_on_the_host",
     "make_subclass",
     "private_use_name",
     "register_device_module",

@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 from memlab.patching import Change, Patches, where
 from memlab.vgpu import autocast, facade, saving, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
-from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, swap_tensor_impl
+from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, lift_on_the_host, swap_tensor_impl
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
 
@@ -167,8 +167,17 @@ def _on_the_card(to: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_index(make: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.tensor(1, device="cuda")``: PyTorch without CUDA cannot say which card that is."""
-    return lambda *args, **kwargs: make(*args, **{name: tensors.on_card(v) for name, v in kwargs.items()})
+    """``torch.tensor(1, device="cuda")``: PyTorch without CUDA cannot say which card that is.
+
+    Its number is made on the host first, where a switch of the thread says so. Each fake mode that is left puts that
+    back as it found it, so it is set here again.
+    """
+
+    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+        lift_on_the_host(True)
+        return make(*args, **{name: tensors.on_card(value) for name, value in kwargs.items()})
+
+    return made
 
 
 def _clearing(clear_autocast_cache: Callable[..., Any]) -> Callable[..., Any]:

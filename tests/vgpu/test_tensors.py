@@ -261,3 +261,11 @@ def test_copying_a_prediction_twice_in_one_process():
         return copy.deepcopy(nn.TransformerEncoderLayer(8, 2).to(device)).linear1.weight.device
 
     assert [in_a_prediction(work)[0] for _ in range(2)] == [CARD] * 2
+
+
+def test_a_number_is_made_on_the_host_first_whatever_a_mode_has_left_behind():
+    def work(device):
+        torch._C._set_only_lift_cpu_tensors(False)
+        return torch.tensor([1, 2], device="cuda").device, torch.as_tensor([1.0], device="cuda").device
+
+    assert seen(work) == (CARD, CARD)
