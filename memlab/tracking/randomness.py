@@ -20,7 +20,7 @@ from memlab.tracking.internals import exclude_dispatch_key, is_default_generator
 SEED = 0
 KEY = "TESTING_ONLY_GenericMode"
 
-# Every operator of PyTorch that takes a generator; tests/test_randomness.py finds them anew.
+# Every operator of PyTorch that takes a generator; tests/tracking/test_randomness.py finds them anew.
 DRAWING = (
     *("_fused_dropout", "_sample_dirichlet", "_standard_gamma", "bernoulli", "bernoulli_", "binomial", "cauchy"),
     *("cauchy_", "exponential", "exponential_", "geometric", "geometric_", "log_normal", "log_normal_"),

@@ -136,10 +136,6 @@ def _is_card(value: Any) -> bool:
     return type(value) is int or (isinstance(value, torch.device) and value.type == CARD.type)
 
 
-def _cuda(original: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, device=None, non_blocking=False, **kwargs: self.to(card_device(device))
-
-
 def _format(original: Callable[..., Any]) -> Callable[..., Any]:
     """``f"{loss:.3f}"``."""
 
@@ -208,7 +204,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__format__": _format,
     "__deepcopy__": _deepcopy,
     "to": _to,
-    "cuda": _cuda,
+    "cuda": host_cuda,  # to() does the rest, wherever the tensor is
     "numpy": _numpy,
     "get_nested_int": _get_nested_int,
     "is_cuda": lambda original: property(lambda self: self.fake_device.type == CARD.type),
