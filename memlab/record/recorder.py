@@ -18,7 +18,7 @@ import torch
 from memlab.devices import Device
 from memlab.errors import NotARecording
 from memlab.files import write_atomically
-from memlab.record.cases import Case
+from memlab.record.case import Case
 from memlab.record.events import EventRecorder
 from memlab.run import Run
 from memlab.trace import Category, Trace

@@ -8,7 +8,8 @@ import torch
 
 from memlab.devices import Cpu
 from memlab.errors import NotARecording
-from memlab.record.cases import Case, find_cases
+from memlab.record.case import Case
+from memlab.record.cases import find_cases
 from memlab.record.recorder import read, record
 from memlab.vgpu.gpu import VirtualGpu
 
