@@ -8,7 +8,8 @@ from memlab.errors import BadValue
 from memlab.oom import cuda_message
 from memlab.units import MIB
 from memlab.vgpu.cards import Card
-from memlab.vgpu.scratch import MATMULS, scratch
+from memlab.vgpu.scratch import scratch
+from memlab.vgpu.scratch.cublas import MATMULS
 
 
 class VirtualMemory:

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from memlab.vgpu import find_card
-from memlab.vgpu.reduction import buffers
-from memlab.vgpu.scratch import MATMULS, RULES, scratch
+from memlab.vgpu.scratch import RULES, scratch
+from memlab.vgpu.scratch.cublas import MATMULS
+from memlab.vgpu.scratch.reduction import buffers
 from tests.allocator.test_real_traces import FOLDER
 
 aten = torch.ops.aten
