@@ -156,7 +156,8 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
         trace = Run(case.loop, case.settings, device, steps=3).complete()
         reserved = trace.peak_reserved
         peaks = [[step.peak_allocated, reserved] for step in trace.steps]
-        return {"peaks": peaks, "oom": True, "message": trace.oom.message} if trace.oom else {"peaks": peaks, "oom": False}
+        said = {"message": trace.oom.message} if trace.oom else {}
+        return {"peaks": peaks, "oom": trace.oom is not None, **said}
     peaks, seconds = [], []
     device.release()
     generator = case.loop(device.device, **case.settings)
