@@ -1,6 +1,7 @@
 """The memory of the virtual GPU: every storage takes a block of a simulated caching allocator."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ class VirtualMemory:
     def __init__(self, card: Card):
         self.card = card
         self.blocks = _allocator(card)
+        if (fraction := self.blocks.settings.fraction) is not None:
+            self.allow(int(fraction * card.capacity))
         self._workspaces: dict[bool, Block | None] = {}
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
@@ -79,7 +82,8 @@ class VirtualMemory:
 
     def allow(self, budget: int | None) -> None:
         """The allocator may hold at most so many bytes; None: all that the card has."""
-        self.blocks.allowed = None if budget is None else min(budget, self.card.capacity)
+        # setMemoryFraction: a fraction of 1 is none.
+        self.blocks.allowed = budget if budget is not None and budget < self.card.capacity else None
 
     @property
     def limit(self) -> int:
@@ -124,9 +128,10 @@ def _allocator(card: Card) -> CachingAllocator:
     # AcceleratorAllocatorConfig::instance reads the first of these that is set, if only to nothing.
     texts = (os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
     settings = read_settings(next((text for text in texts if text is not None), ""))
-    allowed = None if settings.fraction is None else int(settings.fraction * card.capacity)
+    settings = replace(settings, older_first=_TORCH >= (2, 13))
     kind = ExpandableAllocator if settings.expandable else CachingAllocator
-    return kind(limit=card.room, allowed=allowed, settings=settings)
+    return kind(limit=card.room, settings=settings)
 
 
-_ADVISES_LESS = tuple(map(int, torch.__version__.split(".")[:2])) > (2, 13)  # seen in 2.15, not in 2.13
+_TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+_ADVISES_LESS = _TORCH > (2, 13)  # seen in 2.15, not in 2.13
