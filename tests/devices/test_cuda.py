@@ -69,6 +69,7 @@ def card(monkeypatch):
         "get_device_properties": lambda device: properties,
         "memory_stats_as_nested_dict": card.stats,
         "reset_peak_memory_stats": card.reset,
+        "memory_allocated": lambda device: card.held,
         "max_memory_allocated": lambda device: card.peak,
         "max_memory_reserved": lambda device: card.peak_reserved,
         "set_per_process_memory_fraction": lambda fraction, device: card.fractions.append(fraction),
@@ -156,6 +157,18 @@ def test_a_run_waits_for_the_card_and_tells_what_was_there_before(card):
     assert trace.peak_reserved == 10_000
     assert [step.peak_allocated for step in trace.steps] == [7000] * 4
     assert (card.fractions[0] * TOTAL, card.fractions[-1]) == (pytest.approx(2**30), 1.0)
+
+
+def test_a_card_that_is_not_empty_is_told(card):
+    card.move(held=TOTAL // 2)
+
+    def train(device):
+        yield None
+
+    (note,) = Run(train, {}, OnTheHost(), steps=1).complete().notes
+    assert note.startswith("7.28 GiB of Tesla T4 were held before the run, by ")
+    card.move(held=TOTAL // 200)
+    assert Run(train, {}, OnTheHost(), steps=1).complete().notes == ()
 
 
 def test_an_allocation_that_no_tensor_explains_is_workspace(card):
