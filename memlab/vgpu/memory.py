@@ -1,6 +1,7 @@
 """The memory of the virtual GPU: every storage takes a block of a simulated caching allocator."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from memlab.allocator import Block, CachingAllocator, ExpandableAllocator
@@ -9,7 +10,7 @@ from memlab.oom import cuda_message
 from memlab.units import MIB
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import scratch
-from memlab.vgpu.scratch.cublas import MATMULS
+from memlab.vgpu.scratch.rule import RESULT, Result, Workspace
 
 
 class VirtualMemory:
@@ -18,7 +19,7 @@ class VirtualMemory:
     def __init__(self, card: Card):
         self.card = card
         self.blocks = _allocator(card)
-        self._workspaces: dict[bool, Block | None] = {}
+        self._workspaces: set[tuple[str, bool]] = set()
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
 
@@ -76,14 +77,45 @@ class VirtualMemory:
             allocated=self.blocks.allocated,
         )
 
-    def run_kernel(self, func: Any, args: tuple[Any, ...], out: Any, in_backward: bool) -> None:
-        """Allocate what an operator needs beside its results."""
-        if func.overloadpacket in MATMULS and in_backward not in self._workspaces:
-            # One for the thread of the forward pass and one for the backward's; they stay.
-            self._workspaces[in_backward] = self.blocks.allocate(self.card.cublas_workspace)
-        for block in [self.blocks.allocate(size) for size in scratch(self.card, func, args, out)]:
-            if block is not None:  # of an empty tensor
-                self.blocks.release(block)
+    def run_kernel(
+        self, func: Any, args: tuple[Any, ...], out: Any, in_backward: bool, allocate: Callable[[Result], None]
+    ) -> None:
+        """Allocate what an operator needs beside its results, in the order that CUDA's kernels have.
+
+        Args:
+            in_backward: whether it is the backward pass's thread: each thread has workspaces of its own.
+            allocate: takes blocks for results, when it is their turn; for those whose turn does not come it isn't called.
+        """
+        steps = scratch(self.card, func, args, out)
+        if not steps:
+            return
+        if not any(isinstance(step, Result) for step in steps):
+            allocate(RESULT)
+        taken: list[tuple[int, Block | None]] = []
+        for step in steps:
+            if isinstance(step, Result):
+                allocate(step)
+            elif isinstance(step, Workspace):
+                self._keep(step, in_backward)
+            elif step >= 0:
+                taken.append((step, self.blocks.allocate(step)))
+            else:
+                self._give_back(taken, -step)
+        for _, block in taken:
+            self._release(block)
+
+    def _keep(self, workspace: Workspace, in_backward: bool) -> None:
+        if (workspace.name, in_backward) not in self._workspaces:
+            self._workspaces.add((workspace.name, in_backward))
+            self.blocks.allocate(workspace.nbytes)
+
+    def _give_back(self, taken: list[tuple[int, Block | None]], nbytes: int) -> None:
+        last = max(index for index, (size, _) in enumerate(taken) if size == nbytes)
+        self._release(taken.pop(last)[1])
+
+    def _release(self, block: Block | None) -> None:
+        if block is not None:  # of an empty tensor
+            self.blocks.release(block)
 
 
 def _counters(current: int, peak: int) -> dict[str, Any]:
