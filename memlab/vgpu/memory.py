@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from memlab.allocator import Block, CachingAllocator, ExpandableAllocator
-from memlab.errors import BadValue
-from memlab.oom import cuda_message
-from memlab.units import MIB
+import torch
+
+from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, read_settings
+from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, cuda_message
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import scratch
 from memlab.vgpu.scratch.rule import RESULT, Result, Workspace
@@ -63,18 +63,41 @@ class VirtualMemory:
             "segment": (len(blocks.segments),) * 2,
             "inactive_split": (0, 0),
         }
-        plain: dict[str, Any] = {"num_alloc_retries": 0, "num_ooms": 0, "num_sync_all_streams": 0, "max_split_size": -1}
+        plain: dict[str, Any] = {
+            "num_alloc_retries": blocks.retries,
+            "num_ooms": blocks.failures,
+            "num_sync_all_streams": 0,
+            "max_split_size": blocks.settings.max_split_size or -1,
+        }
         plain |= {name: _counters(0, 0)["all"] for name in ("oversize_allocations", "oversize_segments")}
         return plain | {name: _counters(*numbers) for name, numbers in counted.items()}
 
-    def out_of_memory(self, asked: int) -> str:
-        """What PyTorch says on the card when this allocation does not fit."""
+    @property
+    def unfollowed(self) -> str:
+        """A sentence about the allocator's settings that the prediction leaves out, or ``""``."""
+        names = " and ".join(self.blocks.settings.unfollowed)
+        return names and f"{names} is not followed: what is predicted is PyTorch's own allocator without it."
+
+    def allow(self, budget: int | None) -> None:
+        """The allocator may hold at most so many bytes; None: all that the card has."""
+        self.blocks.allowed = None if budget is None else min(budget, self.card.capacity)
+
+    @property
+    def limit(self) -> int:
+        """The most bytes that the allocator can hold."""
+        return self.card.room if self.blocks.allowed is None else min(self.blocks.allowed, self.card.room)
+
+    def out_of_memory(self, segment: int) -> str:
+        """What PyTorch says on the card when it cannot get a segment of so many bytes."""
+        blocks = self.blocks
         return cuda_message(
-            asked,
+            segment,
             capacity=self.card.capacity,
             context=self.card.context,
-            reserved=self.blocks.reserved,
-            allocated=self.blocks.allocated,
+            reserved=blocks.reserved,
+            allocated=blocks.allocated,
+            allowed=blocks.allowed,
+            advice=IS_EXPANDABLE if blocks.settings.expandable and _ADVISES_LESS else TRY_EXPANDABLE,
         )
 
     def run_kernel(
@@ -130,12 +153,12 @@ def _allocator(card: Card) -> CachingAllocator:
     Raises:
         BadValue: a setting that PyTorch would refuse, too.
     """
-    texts = (os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
-    parts = (part.partition(":") for text in texts for part in text.lower().replace(" ", "").split(","))
-    settings = {name: value for name, _, value in parts}
-    if settings.get("expandable_segments") == "true":
-        return ExpandableAllocator(limit=card.room)
-    most = settings.get("max_split_size_mb")
-    if most is not None and not most.isdecimal():
-        raise BadValue(f"max_split_size_mb:{most} is not a number of MiB: give a whole number above 20.")
-    return CachingAllocator(limit=card.room, max_split_size=None if most is None else int(most) * MIB)
+    # AcceleratorAllocatorConfig::instance reads the first of these that is set, if only to nothing.
+    texts = (os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+    settings = read_settings(next((text for text in texts if text is not None), ""))
+    allowed = None if settings.fraction is None else int(settings.fraction * card.capacity)
+    kind = ExpandableAllocator if settings.expandable else CachingAllocator
+    return kind(limit=card.room, allowed=allowed, settings=settings)
+
+
+_ADVISES_LESS = tuple(map(int, torch.__version__.split(".")[:2])) > (2, 13)  # seen in 2.15, not in 2.13

@@ -52,7 +52,7 @@ class VirtualTracker(Tracker):
         try:
             self._memory.run_kernel(func, args, out, self._phase is Phase.BACKWARD, partial(self._see_result, out))
         except OutOfRoom as error:
-            self._refuse(error.asked)
+            self._refuse(error.segment)
         return out
 
     def _see_result(self, out: Any, which: Result) -> None:
@@ -71,7 +71,7 @@ class VirtualTracker(Tracker):
         try:
             record.block = self._memory.blocks.allocate(record.nbytes)
         except OutOfRoom as error:
-            self._refuse(error.asked)
+            self._refuse(error.segment)
         self._count_slack(record, 1)
 
     def _give(self, record: Record) -> None:
@@ -89,7 +89,7 @@ class VirtualTracker(Tracker):
             self._workspace.nbytes += slack
             self.live += slack
 
-    def _refuse(self, asked: int) -> NoReturn:
-        blocks = self._memory.blocks
-        self.failed = replace(self._failure(asked), in_use=blocks.allocated, limit=blocks.limit)
-        raise BudgetExceeded(self._memory.out_of_memory(asked))
+    def _refuse(self, segment: int) -> NoReturn:
+        memory = self._memory
+        self.failed = replace(self._failure(segment), in_use=memory.blocks.allocated, limit=memory.limit)
+        raise BudgetExceeded(memory.out_of_memory(segment))
