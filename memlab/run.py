@@ -151,6 +151,7 @@ class Run:
         with ExitStack() as undo:
             if self._device.takes_turns:
                 undo.enter_context(turn(self._stopping, self._on_wait))
+            self._device.clear_leftovers()
             # Or Python's collector walks through all of PyTorch's own objects, for longer than a small step takes.
             gc.freeze()
             undo.callback(gc.unfreeze)

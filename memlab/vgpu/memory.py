@@ -1,16 +1,16 @@
 """The memory of the virtual GPU: every storage takes a block of a simulated caching allocator."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-
-import torch
 
 from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, read_settings
 from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, cuda_message
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import scratch
-from memlab.vgpu.scratch.cublas import MATMULS
+from memlab.vgpu.scratch.rule import RESULT, Result, Workspace
+from memlab.vgpu.versions import TORCH
 
 
 class VirtualMemory:
@@ -21,7 +21,7 @@ class VirtualMemory:
         self.blocks = _allocator(card)
         if (fraction := self.blocks.settings.fraction) is not None:
             self.allow(int(fraction * card.capacity))
-        self._workspaces: dict[bool, Block | None] = {}
+        self._workspaces: set[tuple[str, bool]] = set()
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
 
@@ -103,14 +103,45 @@ class VirtualMemory:
             advice=IS_EXPANDABLE if blocks.settings.expandable and _ADVISES_LESS else TRY_EXPANDABLE,
         )
 
-    def run_kernel(self, func: Any, args: tuple[Any, ...], out: Any, in_backward: bool) -> None:
-        """Allocate what an operator needs beside its results."""
-        if func.overloadpacket in MATMULS and in_backward not in self._workspaces:
-            # One for the thread of the forward pass and one for the backward's; they stay.
-            self._workspaces[in_backward] = self.blocks.allocate(self.card.cublas_workspace)
-        for block in [self.blocks.allocate(size) for size in scratch(self.card, func, args, out)]:
-            if block is not None:  # of an empty tensor
-                self.blocks.release(block)
+    def run_kernel(
+        self, func: Any, args: tuple[Any, ...], out: Any, in_backward: bool, allocate: Callable[[Result], None]
+    ) -> None:
+        """Allocate what an operator needs beside its results, in the order that CUDA's kernels have.
+
+        Args:
+            in_backward: whether it is the backward pass's thread: each thread has workspaces of its own.
+            allocate: takes blocks for results, when it is their turn; for those whose turn does not come it isn't called.
+        """
+        steps = scratch(self.card, func, args, out)
+        if not steps:
+            return
+        if not any(isinstance(step, Result) for step in steps):
+            allocate(RESULT)
+        taken: list[tuple[int, Block | None]] = []
+        for step in steps:
+            if isinstance(step, Result):
+                allocate(step)
+            elif isinstance(step, Workspace):
+                self._keep(step, in_backward)
+            elif step >= 0:
+                taken.append((step, self.blocks.allocate(step)))
+            else:
+                self._give_back(taken, -step)
+        for _, block in taken:
+            self._release(block)
+
+    def _keep(self, workspace: Workspace, in_backward: bool) -> None:
+        if (workspace.name, in_backward) not in self._workspaces:
+            self._workspaces.add((workspace.name, in_backward))
+            self.blocks.allocate(workspace.nbytes)
+
+    def _give_back(self, taken: list[tuple[int, Block | None]], nbytes: int) -> None:
+        last = max(index for index, (size, _) in enumerate(taken) if size == nbytes)
+        self._release(taken.pop(last)[1])
+
+    def _release(self, block: Block | None) -> None:
+        if block is not None:  # of an empty tensor
+            self.blocks.release(block)
 
 
 def _counters(current: int, peak: int) -> dict[str, Any]:
@@ -128,10 +159,9 @@ def _allocator(card: Card) -> CachingAllocator:
     # AcceleratorAllocatorConfig::instance reads the first of these that is set, if only to nothing.
     texts = (os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
     settings = read_settings(next((text for text in texts if text is not None), ""))
-    settings = replace(settings, older_first=_TORCH >= (2, 13))
+    settings = replace(settings, older_first=TORCH >= (2, 13))
     kind = ExpandableAllocator if settings.expandable else CachingAllocator
     return kind(limit=card.room, settings=settings)
 
 
-_TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
-_ADVISES_LESS = _TORCH > (2, 13)  # seen in 2.15, not in 2.13
+_ADVISES_LESS = TORCH > (2, 13)  # seen in 2.15, not in 2.13

@@ -147,9 +147,11 @@ def test_rule_3_of_equal_blocks_the_one_in_the_older_segment_or_at_the_lower_add
 
 def test_rule_10_holds_in_expandable_segments_but_for_what_is_given_back():
     allocator = ExpandableAllocator(limit=200 * MIB, settings=Settings(expandable=True, max_split_size=64 * MIB))
-    allocator.release(allocator.allocate(80 * MIB))
-    assert allocator.allocate(10 * MIB).address == 0  # at the end of the free block, which is all there is
-    assert allocator.reserved == 80 * MIB
+    large = allocator.allocate(80 * MIB)
+    allocator.allocate(20 * MIB)
+    allocator.release(large)
+    assert allocator.allocate(10 * MIB).address == 100 * MIB + large.segment.address
+    assert allocator.reserved == 120 * MIB
 
 
 @pytest.mark.parametrize(
