@@ -40,8 +40,8 @@ def cases() -> Iterator[Case]:
         for loop, values in loops:
             yield Case(loop, values, allocator=settings)
     for settings in ("expandable_segments:True", "max_split_size_mb:64"):
-        yield Case(fragmented, {"wanted": 250}, allocator=settings)
-        yield Case(fragmented, {"wanted": 500}, allocator=settings)
+        yield Case(fragmented, {"wanted": 220}, allocator=settings)
+        yield Case(fragmented, {"wanted": 270}, allocator=settings)
         yield Case(many_tensors, {"kib": 9500, "left": 520}, allocator=settings)
         yield Case(halving, {"left": 1000}, allocator=settings)
         yield Case(gpt_beside, {"left": 120}, allocator=settings)

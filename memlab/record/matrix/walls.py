@@ -34,17 +34,22 @@ def cases() -> Iterator[Case]:
         yield Case(halving, {"left": left})
         yield Case(halving, {"left": left, "emptied": True})
     for emptied in (False, True):
-        for wanted in (250, 500):
+        for wanted in (90, 220, 270):
             yield Case(fragmented, {"wanted": wanted, "emptied": emptied})
     for left in (300, 600):
         yield Case(other_shapes, {"left": left})
         yield Case(other_shapes, {"left": left, "emptied": True})
 
 
-def ballast(device: torch.device, left: int) -> torch.Tensor:
-    """A tensor that leaves so many MiB of the card free; the card is counted in whole pieces of 2 MiB."""
+def ballast(device: torch.device, left: int) -> list[torch.Tensor]:
+    """Tensors that leave so many MiB of the card free, as it counts, by 2. Powers of two, which no setting rounds up."""
     free, _ = torch.cuda.mem_get_info(device)
-    return torch.empty((free // (2 * MIB) * 2 - left) * MIB, dtype=torch.uint8, device=device)
+    wanted, held = free // (2 * MIB) * 2 - left, []
+    while wanted > 0:
+        mib = min(1024, 1 << wanted.bit_length() - 1)
+        held.append(torch.empty(mib * MIB, dtype=torch.uint8, device=device))
+        wanted -= mib
+    return held
 
 
 def one_tensor(device: torch.device, *, share: float = 1.0) -> Iterator[None]:
@@ -59,11 +64,12 @@ def one_tensor(device: torch.device, *, share: float = 1.0) -> Iterator[None]:
 
 def many_tensors(device: torch.device, *, kib: int = 300, left: int = 500) -> Iterator[None]:
     """Tensors of one size, 500 MiB in all, where ``left`` MiB are free."""
-    held = [ballast(device, left)]
+    held = ballast(device, left)
     while True:
-        held += [torch.empty(kib * KIB, dtype=torch.uint8, device=device) for _ in range(500 * KIB // kib)]
+        tensors = [torch.empty(kib * KIB, dtype=torch.uint8, device=device) for _ in range(500 * KIB // kib)]
         yield None
-        del held[1:]
+        del tensors
+    del held
 
 
 def mlp_beside(
@@ -130,7 +136,7 @@ def halving(device: torch.device, *, left: int = 200, emptied: bool = False) -> 
 
 def fragmented(device: torch.device, *, wanted: int = 250, emptied: bool = False) -> Iterator[None]:
     """Every second tensor is freed, in segments of their own and in shared ones; then a large one is wanted, in MiB."""
-    held = [ballast(device, 600)]
+    held = ballast(device, 650)
     while True:
         own = [torch.empty(50 * MIB, dtype=torch.uint8, device=device) for _ in range(6)]
         shared = [torch.empty(4 * MIB, dtype=torch.uint8, device=device) for _ in range(60)]
@@ -140,6 +146,7 @@ def fragmented(device: torch.device, *, wanted: int = 250, emptied: bool = False
         large = torch.empty(wanted * MIB, dtype=torch.uint8, device=device)
         yield None
         del own, shared, large
+    del held
 
 
 def other_shapes(device: torch.device, *, left: int = 300, emptied: bool = False) -> Iterator[torch.Tensor]:
