@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from memlab.allocator import rounded
-from memlab.record import loops
+from memlab.record.case import Case
+from memlab.record.cases import all_cases
 from memlab.record.recorder import allocator_settings, read
 from memlab.run import Run
 from memlab.trace import Category, Trace
@@ -73,10 +74,11 @@ def card_of(recording: dict[str, Any]) -> str:
 def rows(recording: dict[str, Any], *, holdout: bool = True) -> Iterator[Row]:
     """Each case that was recorded and did not fail, predicted."""
     card = card_of(recording)
+    known = {case.name: case for case in all_cases()}
     for name, case in recording["cases"].items():
-        if "error" in case or case["oom"] or (case["holdout"] and not holdout):
+        if "error" in case or case["oom"] or name not in known or (case["holdout"] and not holdout):
             continue
-        trace = predicted(case, card)
+        trace = predicted(known[name], card)
         yield Row(
             name=name,
             loop=case["loop"],
@@ -89,11 +91,11 @@ def rows(recording: dict[str, Any], *, holdout: bool = True) -> Iterator[Row]:
         )
 
 
-def predicted(case: dict[str, Any], card: str) -> Trace:
-    """The prediction of one recorded case."""
+def predicted(case: Case, card: str) -> Trace:
+    """The prediction of one case of the matrix."""
     gpu = VirtualGpu(card)
-    with allocator_settings(case.get("allocator", ""), gpu):
-        return Run(getattr(loops, case["loop"]), case["settings"], gpu, steps=3).complete()
+    with allocator_settings(case.allocator, gpu):
+        return Run(case.loop, case.settings, gpu, steps=3).complete()
 
 
 def estimates(trace: Trace) -> dict[str, int]:

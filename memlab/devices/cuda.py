@@ -103,6 +103,8 @@ class Cuda(Device):
 
     def set_budget(self, budget: int | None) -> None:
         """Let the allocator hold at most ``budget`` bytes; None gives the whole card back."""
+        if budget is None and torch.cuda.get_per_process_memory_fraction(self.device) == 1.0:
+            return  # once it is set, be it to 1, PyTorch says "... allowed" whenever memory runs out
         total = torch.cuda.get_device_properties(self.device).total_memory
         torch.cuda.set_per_process_memory_fraction(_fraction(budget or total, total), self.device)
 

@@ -18,7 +18,7 @@ import torch
 from memlab.devices import Device
 from memlab.errors import NotARecording
 from memlab.files import write_atomically
-from memlab.record.cases import Case
+from memlab.record.case import Case
 from memlab.record.events import EventRecorder
 from memlab.run import Run
 from memlab.trace import Category, Trace
@@ -155,7 +155,9 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
     if not device.computes:
         trace = Run(case.loop, case.settings, device, steps=3).complete()
         reserved = trace.peak_reserved
-        return {"peaks": [[step.peak_allocated, reserved] for step in trace.steps], "oom": trace.oom is not None}
+        peaks = [[step.peak_allocated, reserved] for step in trace.steps]
+        said = {"message": trace.oom.message} if trace.oom else {}
+        return {"peaks": peaks, "oom": trace.oom is not None, **said}
     peaks, seconds = [], []
     device.release()
     generator = case.loop(device.device, **case.settings)
@@ -169,7 +171,7 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
             peaks.append([device.peak_allocated(), device.peak_reserved()])
     except torch.OutOfMemoryError as error:
         traceback.clear_frames(error.__traceback__)
-        return {"peaks": peaks, "oom": True}
+        return {"peaks": peaks, "oom": True, "message": str(error)}
     finally:
         generator.close()
         device.release()

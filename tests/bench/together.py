@@ -10,7 +10,8 @@ import torch
 from memlab import measure, predict
 from memlab.data import batches
 from memlab.nets import GPT
-from memlab.record.loops import chunked_loss, train
+from memlab.record.matrix.nets import chunked_loss
+from memlab.record.matrix.training import train
 from memlab.sizes import SIZES
 from memlab.units import format_bytes
 

@@ -8,7 +8,8 @@ import torch
 
 from memlab.devices import Cpu
 from memlab.errors import NotARecording
-from memlab.record.cases import Case, find_cases
+from memlab.record.case import Case
+from memlab.record.cases import find_cases
 from memlab.record.recorder import read, record
 from memlab.vgpu.gpu import VirtualGpu
 
@@ -69,7 +70,11 @@ def test_a_case_that_fails_is_kept_with_its_error_and_the_others_go_on(tmp_path)
 
 def test_out_of_memory_is_kept_as_such(tmp_path):
     recording = record([Case(small, {"greedy": True})], VirtualGpu("T4"), tmp_path / "t4.json", seconds=60, say=silent)
-    assert recording["cases"]["small greedy=True"]["oom"] is True
+    case = recording["cases"]["small greedy=True"]
+    assert case["oom"] is True
+    assert case["message"].startswith("CUDA out of memory. Tried to allocate 1024.00 MiB.")
+    fits = record(CASES[:1], VirtualGpu("T4"), tmp_path / "fits.json", seconds=60, say=silent)
+    assert "message" not in fits["cases"]["small width=16"]
 
 
 def test_allocator_settings_reach_the_run_and_are_taken_back(tmp_path):

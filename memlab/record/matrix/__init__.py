@@ -1,0 +1,14 @@
+"""The matrix: which loops are recorded, with which settings. A module is a family of loops and its ``cases()``."""
+
+from collections.abc import Iterator
+
+from memlab.record.case import Case
+from memlab.record.matrix import attention, blocks, libraries, nets
+
+FAMILIES = (nets, libraries, attention, blocks)  # nets first: should time run out, its first cases are worth the most
+
+
+def matrix() -> Iterator[Case]:
+    """Every case, whether or not its library is here; some twice."""
+    for family in FAMILIES:
+        yield from family.cases()
