@@ -51,7 +51,8 @@ def main() -> int:
     python = python_with_cuda(asked.torch)
     cards = asked.cards or (CARDS[:1] if asked.quick else CARDS)
     parts = asked.parts or (QUICK_PARTS if asked.quick else PARTS)
-    return 0 if all([passes(command(part, python, card, asked.quick)) for card in cards for part in parts]) else 1
+    passed = [passes(command(part, python, card, asked.quick)) for card in cards for part in parts]
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":
