@@ -13,7 +13,7 @@ from tests.standin.build import NoStandIn, check_tools
 CARDS = ("T4", "A100-40GB", "H100")
 PARTS = ("package", "notebooks", "recordings")
 QUICK_PARTS = ("package", "notebooks")
-ON_THE_CARD = ("tests/cuda/test_card.py", "tests/test_run.py")  # quickly; and all others that take a device:
+ON_THE_CARD = ("tests/cuda/test_card.py", "tests/cuda/test_traces.py", "tests/test_run.py")  # quickly; and all others that take a device:
 ALSO_ON_THE_CARD = (
     "tests/tracking",
     "tests/techniques",
