@@ -11,7 +11,9 @@ from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
 from memlab.tracking.internals import on_again
 from memlab.tracking.storages import Record
+from memlab.vgpu import kernel
 from memlab.vgpu.composites import way_of
+from memlab.vgpu.convolutions import STEPS
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
 from memlab.vgpu.names import CARD
@@ -47,6 +49,19 @@ class VirtualTracker(Tracker):
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         return self._mode.run(func, self._types, args, kwargs)
+
+    def _see_results(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
+        steps_of = STEPS.get(func.overloadpacket)
+        if steps_of is None:
+            return super()._see_results(func, args, out)
+        results = out if isinstance(out, tuple) else (out,)
+        try:
+            kernel.run(steps_of(self._memory.card, args, out), self._memory.blocks, results, self._see_result)
+        except OutOfRoom as error:
+            self._refuse(error.asked)
+
+    def _see_result(self, result: torch.Tensor) -> None:
+        self._see(result, True)
 
     def _see_workspace(self, func: Any, args: tuple[Any, ...], out: Any, first: int | None) -> None:
         try:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from memlab.record.case import Case
-from memlab.record.matrix import libraries, nets
+from memlab.record.matrix import convolutions, libraries, nets
 
-FAMILIES = (nets, libraries)  # nets first: should time run out, its first cases are worth the most
+FAMILIES = (nets, convolutions, libraries)  # nets first: should time run out, its first cases are worth the most
 
 
 def matrix() -> Iterator[Case]:

@@ -1,0 +1,9 @@
+"""Convolutions as CUDA runs them: who runs each, in which memory format, and what it needs meanwhile.
+
+The rules are those of ATen, and name the file and the function.
+"""
+
+from memlab.vgpu.convolutions.formats import CORRECTIONS
+from memlab.vgpu.convolutions.steps import STEPS
+
+__all__ = ["CORRECTIONS", "STEPS"]
