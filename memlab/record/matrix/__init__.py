@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from memlab.record.case import Case
-from memlab.record.matrix import allocator, attention, blocks, libraries, nets, walls
+from memlab.record.matrix import allocator, attention, blocks, convolutions, libraries, nets, walls
 
 # nets first: should time run out, its first cases are worth the most
-FAMILIES = (nets, libraries, attention, blocks, walls, allocator)
+FAMILIES = (nets, convolutions, libraries, attention, blocks, walls, allocator)
 
 
 def matrix() -> Iterator[Case]:
