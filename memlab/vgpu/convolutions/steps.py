@@ -9,45 +9,32 @@ import torch
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions.arguments import Settings, backward_arguments, forward_arguments
+from memlab.vgpu.convolutions.asking import Ask, answered
 from memlab.vgpu.convolutions.choice import suggests_channels_last, uses_cudnn
 from memlab.vgpu.convolutions.views import View
-from memlab.vgpu.cudnn.answers import answers
 from memlab.vgpu.cudnn.questions import DATA, FILTER, FORWARD, Convolution
-from memlab.vgpu.current import current
-from memlab.vgpu.kernel import Free, Hold, Result, Step, Workspace
+from memlab.vgpu.kernel import Free, Hold, Result, Step
 from memlab.vgpu.scratch.reduction import buffers
 
 aten = torch.ops.aten
-UNKNOWN = Workspace(())
-SENTENCE = (
-    "Without cuDNN's workspaces, which are not known for these convolutions: pip install 'memlab[cudnn]' lets cuDNN be "
-    "asked (Linux on x86-64)."
-)
 
 
 def forward(card: Card, args: tuple[Any, ...], out: Any) -> list[Step]:
     """The steps of ``aten.convolution``."""
     x, w, settings = forward_arguments(args)
-    return _noted(_forward(card, x, w, View.of(out).shape, settings))
+    return answered(_forward(card, x, w, View.of(out).shape, settings))
 
 
 def backward(card: Card, args: tuple[Any, ...], out: Any) -> list[Step]:
     """The steps of ``aten.convolution_backward``."""
-    return _noted(_backward(card, *backward_arguments(args), tuple(args[10])))
+    return answered(_backward(card, *backward_arguments(args), tuple(args[10])))
 
 
 STEPS = {aten.convolution: forward, aten.convolution_backward: backward}
 
 
-def _noted(steps: list[Step]) -> list[Step]:
-    if UNKNOWN not in steps:
-        return steps
-    current().note(SENTENCE)
-    return [step for step in steps if step != UNKNOWN]
-
-
 @lru_cache(maxsize=10_000)
-def _forward(card: Card, x: View, w: View, y: tuple[int, ...], settings: Settings) -> list[Step]:
+def _forward(card: Card, x: View, w: View, y: tuple[int, ...], settings: Settings) -> list[Step | Ask]:
     work = _Work(card, settings)
     with work.scope():
         x, w = work.as_images(x), w.as_images()
@@ -66,7 +53,7 @@ def _forward(card: Card, x: View, w: View, y: tuple[int, ...], settings: Setting
 @lru_cache(maxsize=10_000)
 def _backward(
     card: Card, grad: View, x: View, w: View, settings: Settings, wanted: tuple[bool, bool, bool]
-) -> list[Step]:
+) -> list[Step | Ask]:
     work = _Work(card, settings)
     with work.scope():
         x, whole, w = work.as_images(x), grad.as_images(), w.as_images()
@@ -91,7 +78,7 @@ class _Work:
     """Collects the steps of one operator."""
 
     def __init__(self, card: Card, settings: Settings):
-        self.steps: list[Step] = []
+        self.steps: list[Step | Ask] = []
         self._card = card
         self._settings = settings
         self._held = 0
@@ -180,5 +167,4 @@ class _Work:
             settings.deterministic,
             tuple(view.alignment if view else 32 for view in views),
         )
-        found = answers().find(self._card.sm, question)
-        self.steps.append(UNKNOWN if found is None else Workspace(found))
+        self.steps.append(Ask(self._card.sm, question))
