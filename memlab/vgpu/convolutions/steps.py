@@ -9,36 +9,32 @@ import torch
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions.arguments import Settings, backward_arguments, forward_arguments
+from memlab.vgpu.convolutions.asking import Ask, answered
 from memlab.vgpu.convolutions.choice import suggests_channels_last, uses_cudnn
 from memlab.vgpu.convolutions.views import View
-from memlab.vgpu.cudnn.answers import answers
 from memlab.vgpu.cudnn.questions import DATA, FILTER, FORWARD, Convolution
 from memlab.vgpu.scratch.reduction import buffers
-from memlab.vgpu.scratch.rule import FirstThatFits, Result, Rule, Step, Unknown
+from memlab.vgpu.scratch.rule import Result, Rule, Step
 
 aten = torch.ops.aten
-UNKNOWN = Unknown(
-    "Without cuDNN's workspaces, which are not known for these convolutions: pip install 'memlab[cudnn]' lets cuDNN be "
-    "asked (Linux on x86-64)."
-)
 
 
 def forward(card: Card, args: tuple[Any, ...], out: Any) -> list[Step]:
     """The steps of ``aten.convolution``."""
     x, w, settings = forward_arguments(card, args)
-    return _forward(card, x, w, View.of(out).shape, settings)
+    return answered(_forward(card, x, w, View.of(out).shape, settings))
 
 
 def backward(card: Card, args: tuple[Any, ...], out: Any) -> list[Step]:
     """The steps of ``aten.convolution_backward``."""
-    return _backward(card, *backward_arguments(card, args), tuple(args[10]))
+    return answered(_backward(card, *backward_arguments(card, args), tuple(args[10])))
 
 
 RULES: dict[object, Rule] = {aten.convolution: forward, aten.convolution_backward: backward}
 
 
 @lru_cache(maxsize=10_000)
-def _forward(card: Card, x: View, w: View, y: tuple[int, ...], settings: Settings) -> list[Step]:
+def _forward(card: Card, x: View, w: View, y: tuple[int, ...], settings: Settings) -> list[Step | Ask]:
     work = _Work(card, settings)
     with work.scope():
         x, w = work.as_images(x), w.as_images()
@@ -57,7 +53,7 @@ def _forward(card: Card, x: View, w: View, y: tuple[int, ...], settings: Setting
 @lru_cache(maxsize=10_000)
 def _backward(
     card: Card, grad: View, x: View, w: View, settings: Settings, wanted: tuple[bool, bool, bool]
-) -> list[Step]:
+) -> list[Step | Ask]:
     work = _Work(card, settings)
     with work.scope():
         x, whole, w = work.as_images(x), grad.as_images(), w.as_images()
@@ -82,7 +78,7 @@ class _Work:
     """Collects the steps of one operator."""
 
     def __init__(self, card: Card, settings: Settings):
-        self.steps: list[Step] = []
+        self.steps: list[Step | Ask] = []
         self._card = card
         self._settings = settings
         self._held: list[int] = []  # bytes of what is copied and not yet freed
@@ -172,5 +168,4 @@ class _Work:
             settings.deterministic,
             tuple(view.alignment if view else 32 for view in views),
         )
-        found = answers().find(self._card.sm, question)
-        self.steps.append(UNKNOWN if found is None else FirstThatFits(found))
+        self.steps.append(Ask(self._card.sm, question))
