@@ -161,13 +161,18 @@ class Run:
             undo.callback(self._device.set_budget, None)
             with self._device.running(), self._numbers:
                 self._generator = _start(self._train, self._device.device, self.settings)
-            undo.callback(self._generator.close)
+            undo.callback(self._close)
             self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._undo.close()
         del self._generator, self._undo
+
+    def _close(self) -> None:
+        """End ``train``; what its ``finally`` says still means this device."""
+        with self._device.running():
+            self._generator.close()
 
     def __iter__(self) -> Iterator[Step]:
         while len(self.steps) < self._count and self.oom is None and self._advance():

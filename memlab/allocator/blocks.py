@@ -27,12 +27,13 @@ class Block:
 class Segment:
     """What the driver gave in one piece: memory, or addresses alone for an ``expandable`` one.
 
-    ``small`` says which pool it serves.
+    ``small`` says which pool it serves; ``number`` counts the segments that there were before it.
     """
 
     address: int
     size: int
     small: bool
+    number: int
     expandable: bool = False
     first: Block = field(init=False)
 

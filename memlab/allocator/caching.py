@@ -57,11 +57,12 @@ class CachingAllocator:
         self.retries = self.failures = 0
         self.segments: dict[int, Segment] = {}
         self._place = place or self._lowest
-        # Free blocks as (size, address), sorted: the first that is large enough fits best. A list for each
+        # Free blocks as _key has them, sorted: the first that is large enough fits best. A list for each
         # (small, mapped), since pools and what has no memory behind it are kept apart.
-        self._free: dict[tuple[bool, bool], list[tuple[int, int]]]
+        self._free: dict[tuple[bool, bool], list[tuple[int, int, int]]]
         self._free = {(small, mapped): [] for small in (True, False) for mapped in (True, False)}
         self._blocks: dict[int, Block] = {}
+        self._count = 0  # of segments, ever
         self._asked = {True: 0, False: 0}  # how often each pool was, while old segments are collected
 
     def allocate(self, asked: int) -> Block | None:
@@ -102,7 +103,7 @@ class CachingAllocator:
     def add_segment(self, address: int, size: int, small: bool) -> Segment:
         """Hold a segment from the driver, as one free block."""
         self._reserve(size)
-        return self._enter(Segment(address, size, small))
+        return self._enter(Segment(address, size, small, self._count))
 
     def carve(self, address: int, size: int) -> Block:
         """Mark a stretch of a free block as in use: for taking over a state that was recorded elsewhere."""
@@ -122,16 +123,19 @@ class CachingAllocator:
         return [plain(blocks) for stretch in stretches for mapped, blocks in stretch if mapped]
 
     def _best_fit(self, size: int) -> Block | None:
-        """The smallest free block of the pool that is large enough, the lowest of equals (rules 2 and 3)."""
+        """The smallest free block of the pool that is large enough, the first of equals (rules 2 and 3)."""
         free = self._free[is_small(size), True]
         place = bisect_left(free, (size, -1))
         if place == len(free):
             return None
-        found, address = free[place]
-        spare = size + self.settings.max_non_split_rounding
-        if self.settings.oversized(found) and (not self.settings.oversized(size) or found >= spare):  # rule 10
-            return None
-        return self._blocks[address]
+        block = self._blocks[free[place][-1]]
+        return block if self._serves(block, size) else None
+
+    def _serves(self, block: Block, size: int) -> bool:
+        """Rule 10: oversized blocks are for what is oversized too, and about as large."""
+        if not self.settings.oversized(block.size):
+            return True
+        return self.settings.oversized(size) and block.size < size + self.settings.max_non_split_rounding
 
     def _grow(self, size: int) -> Block:
         """A free block of at least ``size`` bytes, with more memory from the driver."""
@@ -158,7 +162,7 @@ class CachingAllocator:
             return
         assert self.allowed is not None
         wanted = self.reserved - int(self.settings.threshold * self.allowed)
-        free = [self._blocks[address] for _, address in self._free[False, True]]
+        free = [self._blocks[address] for *_, address in self._free[False, True]]
         age = {block.address: self._asked[False] - block.since for block in free if block.segment.unsplit}
         while wanted > 0 and age:
             mean = sum(age.values()) / len(age)
@@ -178,11 +182,11 @@ class CachingAllocator:
         wanted = max(size, self.settings.max_split_size)
         place = bisect_left(free, (wanted, -1))
         if place < len(free):
-            self.release_segment(self.segments[free[place][1]])
+            self.release_segment(self.segments[free[place][-1]])
             return True
         while wanted > 0 and free and self.settings.oversized(free[-1][0]):
             wanted -= free[-1][0]
-            self.release_segment(self.segments[free[-1][1]])
+            self.release_segment(self.segments[free[-1][-1]])
         return wanted <= 0
 
     def _obtain(self, size: int) -> Block | None:
@@ -208,6 +212,7 @@ class CachingAllocator:
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
     def _enter(self, segment: Segment) -> Segment:
+        self._count += 1
         self.segments[segment.address] = segment
         self._blocks[segment.address] = segment.first
         self._put(segment.first)
@@ -222,11 +227,15 @@ class CachingAllocator:
 
     def _put(self, block: Block) -> None:
         block.since = self._asked[block.segment.small]
-        insort(self._free[block.segment.small, block.mapped], (block.size, block.address))
+        insort(self._free[block.segment.small, block.mapped], self._key(block))
 
     def _take(self, block: Block) -> None:
         free = self._free[block.segment.small, block.mapped]
-        del free[bisect_left(free, (block.size, block.address))]
+        del free[bisect_left(free, self._key(block))]
+
+    def _key(self, block: Block) -> tuple[int, int, int]:
+        """By what free blocks are sorted: size, age of the segment or nothing, address."""
+        return block.size, block.segment.number if self.settings.older_first else 0, block.address
 
     def _split(self, block: Block, size: int) -> Block:
         """Leave ``size`` bytes in the block; the rest becomes a free block after it."""

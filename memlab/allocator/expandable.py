@@ -34,11 +34,11 @@ class ExpandableAllocator(CachingAllocator):
     ):
         super().__init__(limit=limit, allowed=allowed, settings=settings, place=place)
         for small in (True, False):
-            self._enter(Segment(self._place(ADDRESS_SPACE), ADDRESS_SPACE, small, expandable=True))
+            self._enter(Segment(self._place(ADDRESS_SPACE), ADDRESS_SPACE, small, self._count, expandable=True))
 
     def empty_cache(self) -> int:
         """Give back every page and every ordinary segment that is wholly free; the bytes given back."""
-        free = [self._blocks[address] for small in (True, False) for _, address in self._free[small, True]]
+        free = [self._blocks[address] for small in (True, False) for *_, address in self._free[small, True]]
         unmapped = sum(self._unmap(block) for block in free if block.segment.expandable)
         return unmapped + super().empty_cache()
 
@@ -47,11 +47,14 @@ class ExpandableAllocator(CachingAllocator):
         free = self._free[is_small(size), True]
         best = None
         for place in range(bisect_left(free, (size, -1)), len(free)):
-            block = self._blocks[free[place][1]]
+            block = self._blocks[free[place][-1]]
             if best is not None and _room(block) >= _room(best):
                 break  # PyTorch looks no further either
             best = block
-        return best
+        return best if best is not None and self._serves(best, size) else None
+
+    def _release_oversized(self, size: int) -> bool:
+        return False  # of segments that can be given back whole only
 
     def _worth_splitting(self, block: Block, size: int) -> bool:
         return block.size - size >= ROUND  # rule 5 as for the small pool, in both
@@ -68,7 +71,7 @@ class ExpandableAllocator(CachingAllocator):
     def _to_map(self, size: int) -> list[tuple[Block, int]]:
         """Which unmapped blocks need how many bytes of memory, for ``size`` bytes in one piece as low as possible."""
         small = is_small(size)
-        by_address = sorted(address for _, address in self._free[small, False])
+        by_address = sorted(address for *_, address in self._free[small, False])
         page = SMALL_SEGMENT if small else self.settings.large_segment
         found = (_unmapped_from(_start(self._blocks[address]), size, page) for address in by_address)
         return next(filter(None, found))

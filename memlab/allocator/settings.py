@@ -42,6 +42,8 @@ class Settings:
         threshold: above this part of what is allowed, old free segments are given back before new ones are asked for;
             0: never. PyTorch does so only where a fraction of the card was set (``garbage_collection_threshold``).
         fraction: of the card that may be held, None: all of it (``per_process_memory_fraction``).
+        older_first: of free blocks of one size that of the older segment serves first, as since torch 2.13; else the
+            one at the lower address. Not a setting, but a rule of the version (pytorch/pytorch#183591).
         unfollowed: settings that change what a card would hold, and that no prediction follows.
 
     Raises:
@@ -55,6 +57,7 @@ class Settings:
     divisions: tuple[int, ...] = (0,) * INTERVALS
     threshold: float = 0.0
     fraction: float | None = None
+    older_first: bool = True
     unfollowed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -73,8 +76,7 @@ class Settings:
         """Rule 1: a block's size, a multiple of 512 bytes, or the next part of a power of two."""
         divisions = self.divisions[min(max(asked.bit_length() - MIB.bit_length(), 0), INTERVALS - 1)]
         if divisions < 2 or asked <= ROUND * divisions:
-            # A power of two itself stays what it is; one division is none (roundup_power2_next_division).
-            return asked if divisions == 1 and asked > ROUND else max(ROUND, round_up(asked, ROUND))
+            return rounded(asked)
         return round_up(asked, (1 << asked.bit_length() - 1) // divisions)
 
     def segment_size(self, size: int) -> int:

@@ -26,6 +26,7 @@ from memlab.versions import __version__
 
 FORMAT = 1
 ALLOCATOR_VARIABLE = "PYTORCH_ALLOC_CONF"
+ALLOCATOR_DEFAULTS = "expandable_segments:False,large_segment_size_mb:20"  # all others, any settings put back
 STEPS = 6  # unwatched; the first sets up
 WATCHED = 8  # three X-rayed, the rest plain
 STEPS_WITHOUT_CLOCK = 3  # of either, where a device does not compute: from the third on nothing is new but time
@@ -104,7 +105,7 @@ def allocator_settings(settings: str, device: Device) -> Iterator[None]:
             del os.environ[ALLOCATOR_VARIABLE]
         else:
             os.environ[ALLOCATOR_VARIABLE] = before
-        _tell_allocator("expandable_segments:False", device)
+        _tell_allocator(ALLOCATOR_DEFAULTS, device)
 
 
 def _tell_allocator(settings: str, device: Device) -> None:

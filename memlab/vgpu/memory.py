@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import torch
-
-from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, read_settings
+from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, OutOfRoom, read_settings
 from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, cuda_message
 from memlab.vgpu.cards import Card
-from memlab.vgpu.scratch import scratch
-from memlab.vgpu.scratch.rule import RESULT, Result, Workspace
+from memlab.vgpu.scratch.rule import RESULT, FirstThatFits, Remark, Result, Workspace
+from memlab.vgpu.scratch.table import scratch
+from memlab.vgpu.versions import TORCH
 
 
 class VirtualMemory:
@@ -19,6 +19,9 @@ class VirtualMemory:
     def __init__(self, card: Card):
         self.card = card
         self.blocks = _allocator(card)
+        if (fraction := self.blocks.settings.fraction) is not None:
+            self.allow(int(fraction * card.capacity))
+        self.remarks: dict[str, None] = {}  # in order, each once
         self._workspaces: set[tuple[str, bool]] = set()
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
@@ -80,7 +83,8 @@ class VirtualMemory:
 
     def allow(self, budget: int | None) -> None:
         """The allocator may hold at most so many bytes; None: all that the card has."""
-        self.blocks.allowed = None if budget is None else min(budget, self.card.capacity)
+        # setMemoryFraction: a fraction of 1 is none.
+        self.blocks.allowed = budget if budget is not None and budget < self.card.capacity else None
 
     @property
     def limit(self) -> int:
@@ -107,7 +111,7 @@ class VirtualMemory:
 
         Args:
             in_backward: whether it is the backward pass's thread: each thread has workspaces of its own.
-            allocate: takes blocks for results, when it is their turn; for those whose turn does not come it isn't called.
+            allocate: takes blocks for results when it is their turn; it isn't called for those without a turn.
         """
         steps = scratch(self.card, func, args, out)
         if not steps:
@@ -120,6 +124,10 @@ class VirtualMemory:
                 allocate(step)
             elif isinstance(step, Workspace):
                 self._keep(step, in_backward)
+            elif isinstance(step, FirstThatFits):
+                self._release(self._first_that_fits(step.sizes))
+            elif isinstance(step, Remark):
+                self.remarks[step.sentence] = None
             elif step >= 0:
                 taken.append((step, self.blocks.allocate(step)))
             else:
@@ -131,6 +139,14 @@ class VirtualMemory:
         if (workspace.name, in_backward) not in self._workspaces:
             self._workspaces.add((workspace.name, in_backward))
             self.blocks.allocate(workspace.nbytes)
+
+    def _first_that_fits(self, sizes: tuple[int, ...]) -> Block | None:
+        for size in sizes[:-1]:
+            try:
+                return self.blocks.allocate(size)
+            except OutOfRoom:
+                continue
+        return self.blocks.allocate(sizes[-1])
 
     def _give_back(self, taken: list[tuple[int, Block | None]], nbytes: int) -> None:
         last = max(index for index, (size, _) in enumerate(taken) if size == nbytes)
@@ -156,9 +172,9 @@ def _allocator(card: Card) -> CachingAllocator:
     # AcceleratorAllocatorConfig::instance reads the first of these that is set, if only to nothing.
     texts = (os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
     settings = read_settings(next((text for text in texts if text is not None), ""))
-    allowed = None if settings.fraction is None else int(settings.fraction * card.capacity)
+    settings = replace(settings, older_first=TORCH >= (2, 13))
     kind = ExpandableAllocator if settings.expandable else CachingAllocator
-    return kind(limit=card.room, allowed=allowed, settings=settings)
+    return kind(limit=card.room, settings=settings)
 
 
-_ADVISES_LESS = tuple(map(int, torch.__version__.split(".")[:2])) > (2, 13)  # seen in 2.15, not in 2.13
+_ADVISES_LESS = TORCH > (2, 13)  # seen in 2.15, not in 2.13

@@ -47,8 +47,8 @@ def test_divisions_by_size(text, divisions):
         (MIB, 4, MIB),
         (33 * MIB, 4, 40 * MIB),
         (33 * MIB, 1, 33 * MIB),
-        (33 * MIB + 7, 1, 33 * MIB + 7),  # not a multiple of anything: as PyTorch does it
-        (600, 1, 600),
+        (33 * MIB + 7, 1, 33 * MIB + 512),
+        (600, 1, 1024),  # one part is none
         (500, 1, 512),
         (2048, 4, 2048),
         (2049, 4, 2560),
@@ -129,6 +129,29 @@ def test_a_new_segment_lies_at_the_lowest_address_where_it_fits():
         allocator.release(block)
     allocator.empty_cache()
     assert [allocator.allocate(size * MIB).address // MIB for size in (80, 20, 50)] == [120, 0, 20]
+
+
+@pytest.mark.parametrize(("older_first", "taken"), [(True, "older"), (False, "lower")])
+def test_rule_3_of_equal_blocks_the_one_in_the_older_segment_or_at_the_lower_address(older_first, taken):
+    allocator = CachingAllocator(settings=Settings(older_first=older_first))
+    below, older = allocator.allocate(40 * MIB), allocator.allocate(30 * MIB)
+    allocator.release(below)
+    allocator.empty_cache()
+    lower = allocator.allocate(30 * MIB)
+    assert lower.address < older.address
+    places = {"older": older.address, "lower": lower.address}
+    for block in (lower, older):
+        allocator.release(block)
+    assert allocator.allocate(30 * MIB).address == places[taken]
+
+
+def test_rule_10_holds_in_expandable_segments_but_for_what_is_given_back():
+    allocator = ExpandableAllocator(limit=200 * MIB, settings=Settings(expandable=True, max_split_size=64 * MIB))
+    large = allocator.allocate(80 * MIB)
+    allocator.allocate(20 * MIB)
+    allocator.release(large)
+    assert allocator.allocate(10 * MIB).address == 100 * MIB + large.segment.address
+    assert allocator.reserved == 120 * MIB
 
 
 @pytest.mark.parametrize(
