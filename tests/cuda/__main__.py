@@ -13,13 +13,9 @@ from tests.standin.build import NoStandIn, check_tools
 CARDS = ("T4", "A100-40GB", "H100")
 PARTS = ("package", "notebooks", "recordings")
 QUICK_PARTS = ("package", "notebooks")
-ON_THE_CARD = ("tests/cuda/test_card.py", "tests/cuda/test_traces.py", "tests/test_run.py")  # quickly; and all others that take a device:
-ALSO_ON_THE_CARD = (
-    "tests/tracking",
-    "tests/techniques",
-    "tests/nets/test_checkpointing.py",
-    "tests/nets/test_resnet.py",
-)
+ON_THE_CARD = ("tests/cuda/test_card.py", "tests/cuda/test_traces.py", "tests/test_run.py")
+CHECKPOINTS, RESIDUALS = "tests/nets/test_checkpointing.py", "tests/nets/test_resnet.py"
+ALSO_ON_THE_CARD = ("tests/tracking", "tests/techniques", CHECKPOINTS, RESIDUALS)  # all others that take a device
 QUICK_NOTEBOOKS = ("01", "07", "15")  # where bytes go; convolutions, which ask the real cuDNN; the allocator
 
 

@@ -1,4 +1,4 @@
-"""What real GPUs allocated, asked of PyTorch's own allocator on the stand-in: it must take from the driver what it did."""
+"""What real GPUs allocated, asked of PyTorch's allocator on the stand-in: it must take as much from the driver."""
 
 import gzip
 import json
