@@ -16,16 +16,17 @@ class Result:
 
 @dataclass(frozen=True)
 class Hold:
-    """So many bytes are allocated, until they are freed."""
+    """So many bytes are allocated, until that number is freed."""
 
     nbytes: int
+    number: int
 
 
 @dataclass(frozen=True)
 class Free:
-    """What is held is freed, the newest first."""
+    """What is held under these numbers is freed, in this order."""
 
-    count: int = 1
+    numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,16 @@ def run(steps: Iterable[Step], blocks: CachingAllocator, results: Sequence[Any],
     Raises:
         OutOfRoom: there is no memory for one of them.
     """
-    held: list[Block | None] = []
+    held: dict[int, Block | None] = {}
     for step in steps:
         if isinstance(step, Result):
             if results[step.index] is not None:
                 see(results[step.index])
         elif isinstance(step, Hold):
-            held.append(blocks.allocate(step.nbytes))
+            held[step.number] = blocks.allocate(step.nbytes)
         elif isinstance(step, Free):
-            for _ in range(step.count):
-                _release(blocks, held.pop())
+            for number in step.numbers:
+                _release(blocks, held.pop(number))
         else:
             _release(blocks, _first_that_fits(blocks, step.sizes))
 
