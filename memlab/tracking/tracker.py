@@ -175,20 +175,17 @@ class Tracker(Storages, TorchDispatchMode):
         run = self._as_without_a_mode(func, args, kwargs, previous) if known.may_be_in_place else func
         out = self._call(run, args, kwargs)
         first = len(self._events)
-        self._see_results(func, args, out)
-        if self._allocator:
-            self._see_workspace(func, args, out, first)
-        if known.formula:
-            self._flops.count(known.formula, func, args, kwargs, out)
-        return out
-
-    def _see_results(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
         if isinstance(out, Tensor):
             self._see(out, True)
         elif isinstance(out, tuple | list):
             for value in out:
                 if isinstance(value, Tensor):
                     self._see(value, True)
+        if self._allocator:
+            self._see_workspace(func, args, out, first)
+        if known.formula:
+            self._flops.count(known.formula, func, args, kwargs, out)
+        return out
 
     def _as_without_a_mode(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], previous: Any) -> Any:
         """The operator itself, or what autograd would do in place were no mode on."""

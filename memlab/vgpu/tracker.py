@@ -1,6 +1,7 @@
 """The tracker of a prediction: every storage that it sees takes a block of the card's memory."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -11,13 +12,12 @@ from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
 from memlab.tracking.internals import on_again
 from memlab.tracking.storages import Record
-from memlab.vgpu import kernel
 from memlab.vgpu.composites import way_of
-from memlab.vgpu.convolutions import STEPS
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import compiled_code
+from memlab.vgpu.scratch.rule import Result
 
 
 class VirtualTracker(Tracker):
@@ -48,27 +48,19 @@ class VirtualTracker(Tracker):
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
-        return self._mode.run(func, self._types, args, kwargs)
-
-    def _see_results(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
-        steps_of = STEPS.get(func.overloadpacket)
-        if steps_of is None:
-            return super()._see_results(func, args, out)
-        results = out if isinstance(out, tuple) else (out,)
+        out = self._mode.run(func, self._types, args, kwargs)
         try:
-            kernel.run(steps_of(self._memory.card, args, out), self._memory.blocks, results, self._see_result)
+            self._memory.run_kernel(func, args, out, self._phase is Phase.BACKWARD, partial(self._see_result, out))
         except OutOfRoom as error:
-            self._refuse(error.asked)
+            self._refuse(error.segment)
+        return out
 
-    def _see_result(self, result: torch.Tensor) -> None:
-        self._see(result, True)
-
-    def _see_workspace(self, func: Any, args: tuple[Any, ...], out: Any, first: int | None) -> None:
-        try:
-            self._memory.run_kernel(func, args, out, self._phase is Phase.BACKWARD)
-        except OutOfRoom as error:
-            self._refuse(error.asked)
-        super()._see_workspace(func, args, out, first)
+    def _see_result(self, out: Any, which: Result) -> None:
+        """Take blocks for results now, when the operator's kernel does; for the rest they are taken after it."""
+        results = out if isinstance(out, tuple | list) else (out,)
+        for value in results if which.index is None else (results[which.index],):
+            if isinstance(value, torch.Tensor):
+                self._see(value, True)
 
     def _enter_root(self, module: torch.nn.Module) -> None:
         if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):
@@ -79,7 +71,7 @@ class VirtualTracker(Tracker):
         try:
             record.block = self._memory.blocks.allocate(record.nbytes)
         except OutOfRoom as error:
-            self._refuse(error.asked)
+            self._refuse(error.segment)
         self._count_slack(record, 1)
 
     def _give(self, record: Record) -> None:
@@ -97,7 +89,7 @@ class VirtualTracker(Tracker):
             self._workspace.nbytes += slack
             self.live += slack
 
-    def _refuse(self, asked: int) -> NoReturn:
-        blocks = self._memory.blocks
-        self.failed = replace(self._failure(asked), in_use=blocks.allocated, limit=blocks.limit)
-        raise BudgetExceeded(self._memory.out_of_memory(asked))
+    def _refuse(self, segment: int) -> NoReturn:
+        memory = self._memory
+        self.failed = replace(self._failure(segment), in_use=memory.blocks.allocated, limit=memory.limit)
+        raise BudgetExceeded(memory.out_of_memory(segment))

@@ -108,6 +108,25 @@ def test_out_of_memory_is_a_result_and_the_next_run_starts_on_an_empty_card(budg
     assert measure(layers, device="cuda").oom is None
 
 
+def test_a_run_after_an_error_frees_what_its_frames_hold_and_says_what_a_name_holds(monkeypatch):
+    empty = measure(layers, device="cuda")
+
+    def fails():
+        model = MLP(4, 4096).to("cuda")
+        assert model is None
+
+    try:
+        fails()
+    except AssertionError as error:
+        monkeypatch.setattr(sys, "last_value", error, raising=False)
+    assert torch.cuda.memory_allocated() > 2**28
+    after = measure(layers, device="cuda")
+    assert (after.peak_allocated, after.notes) == (empty.peak_allocated, ())
+    monkeypatch.setattr(sys.modules["__main__"], "kept", torch.empty(2**31, device="cuda"), raising=False)
+    (note,) = measure(layers, device="cuda").notes
+    assert f"8.00 GiB of {torch.cuda.get_device_name()} were held before the run, by kept (8.00 GiB)" in note
+
+
 def test_expandable_segments_are_switched_on_and_off():
     device = Cuda(torch.device("cuda"))
 

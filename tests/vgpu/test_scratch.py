@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from memlab.vgpu import find_card
-from memlab.vgpu.scratch import RULES, scratch
-from memlab.vgpu.scratch.cublas import MATMULS
 from memlab.vgpu.scratch.reduction import buffers
+from memlab.vgpu.scratch.table import RULES, scratch
 from tests.allocator.test_real_traces import FOLDER
 
 aten = torch.ops.aten
@@ -82,4 +81,4 @@ def test_cublas_takes_the_workspaces_that_cards_took():
 
 
 def test_every_rule_is_for_an_operator_that_there_is():
-    assert all(packet.overloads() for packet in (*RULES, *MATMULS))
+    assert all(packet.overloads() for packet in RULES)

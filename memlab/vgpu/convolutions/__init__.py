@@ -2,8 +2,3 @@
 
 The rules are those of ATen, and name the file and the function.
 """
-
-from memlab.vgpu.convolutions.formats import CORRECTIONS
-from memlab.vgpu.convolutions.steps import STEPS
-
-__all__ = ["CORRECTIONS", "STEPS"]

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions.views import View
-from memlab.vgpu.current import current
 
 Sizes = tuple[int, ...]
 
@@ -31,18 +31,18 @@ class Settings:
     deterministic: bool
 
 
-def forward_arguments(args: Sequence[Any]) -> tuple[View, View, Settings]:
+def forward_arguments(card: Card, args: Sequence[Any]) -> tuple[View, View, Settings]:
     """Input, weight and settings."""
-    return View.of(args[0]), View.of(args[1]), _settings(args[3:9], args[1].dim() - 2)
+    return View.of(args[0]), View.of(args[1]), _settings(card, args[3:9], args[1].dim() - 2)
 
 
-def backward_arguments(args: Sequence[Any]) -> tuple[View, View, View, Settings]:
+def backward_arguments(card: Card, args: Sequence[Any]) -> tuple[View, View, View, Settings]:
     """Gradient of the result, input, weight and settings."""
     grad, x, w = (View.of(tensor) for tensor in args[:3])
-    return grad, x, w, _settings(args[4:10], args[2].dim() - 2)
+    return grad, x, w, _settings(card, args[4:10], args[2].dim() - 2)
 
 
-def _settings(args: Sequence[Any], dims: int) -> Settings:
+def _settings(card: Card, args: Sequence[Any], dims: int) -> Settings:
     stride, padding, dilation, transposed, output_padding, groups = args
     switches = torch.backends.cudnn
 
@@ -58,7 +58,7 @@ def _settings(args: Sequence[Any], dims: int) -> Settings:
         each(output_padding, 0),
         groups,
         switches.enabled,
-        current().card.bf16,
+        card.bf16,
         switches.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
         switches.deterministic or torch.are_deterministic_algorithms_enabled(),
     )

@@ -1,18 +1,17 @@
 """Workspaces that cuDNN wants, put into the steps of a convolution."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 
 from memlab.vgpu.cudnn.answers import answers
 from memlab.vgpu.cudnn.questions import Convolution
-from memlab.vgpu.current import current
-from memlab.vgpu.kernel import Step, Workspace
+from memlab.vgpu.scratch.rule import FirstThatFits, Remark, Step
 
 # The cuDNN that PyTorch's CUDA builds for Linux bring: the wheels that torch 2.11.0, 2.13.0 and 2.15.0 depend on.
 BROUGHT = (((2, 11), 91900), ((2, 13), 92000), ((2, 15), 92600))
-UNKNOWN = (
+UNKNOWN = Remark(
     "Without cuDNN's workspaces, which are not known for some convolutions here: pip install 'memlab[cudnn]' lets "
     "cuDNN be asked (Linux on x86-64)."
 )
@@ -32,23 +31,23 @@ def answered(steps: Iterable[Step | Ask]) -> list[Step]:
     Raises:
         RuntimeError: cuDNN has no plan, in PyTorch's words.
     """
-    return [found for step in steps if (found := _answer(step) if isinstance(step, Ask) else step) is not None]
+    return [found for step in steps for found in (_answer(step) if isinstance(step, Ask) else (step,))]
 
 
-def _answer(ask: Ask) -> Workspace | None:
+def _answer(ask: Ask) -> Iterator[Step]:
     wanted = wanted_version()
     sizes, version = answers(wanted).find(ask.capability, ask.question)
     if sizes is None:
-        current().note(UNKNOWN)
-        return None
+        yield UNKNOWN
+        return
     if version != wanted:
-        current().note(
+        yield Remark(
             f"The workspaces of convolutions are those of cuDNN {_text(version)}; this PyTorch comes with "
             f"{_text(wanted)}, whose may differ by some percent."
         )
     if not sizes:
         raise RuntimeError("GET was unable to find an engine to execute this computation")
-    return Workspace(sizes)
+    yield FirstThatFits(sizes)
 
 
 def wanted_version() -> int:

@@ -1,8 +1,8 @@
 """Convolutions that ATen itself runs as products of matrices, an image at a time.
 
-They run where cuDNN is switched off, and in bfloat16 on cards before sm_80. An image is unfolded into columns, a copy of
-each pixel for each place of the kernel: ``ConvolutionMM2d.cu``, ``NaiveDilatedConvolution.cu`` and
-``NaiveConvolutionTranspose2d.cu`` and ``3d.cu``. Groups run one after another (``_convolution`` of ``Convolution.cpp``).
+They run where cuDNN is switched off, and in bfloat16 on cards before sm_80. An image is unfolded into columns, a copy
+of each pixel for each place of the kernel: ``ConvolutionMM2d.cu``, ``NaiveDilatedConvolution.cu``,
+``NaiveConvolutionTranspose2d.cu`` and ``3d.cu``. Groups run one after another.
 """
 
 from collections.abc import Callable
@@ -73,17 +73,21 @@ def _gradients(
             for index in range(3):
                 made(index)
             work.hold(_columns(w, grad))
+            work.product()
             _bias_of_one_image(work, grad, wanted)
         else:
             made(0)
             if wanted[0]:
                 work.hold(_columns(w, grad))
+                work.product()
             made(2)
             if wanted[2]:
                 work.sum_over_all_but_channels(grad)
             made(1)
-            if wanted[1] and not wanted[0]:
-                work.hold(_columns(w, grad))
+            if wanted[1]:
+                if not wanted[0]:
+                    work.hold(_columns(w, grad))
+                work.product()
 
 
 def _transposed_gradients(
@@ -94,12 +98,14 @@ def _transposed_gradients(
     if wanted[0]:
         with work.scope():
             work.hold(columns)
+            work.product()
     made(1)
     made(2)
     if wanted[2]:
         work.sum_over_all_but_channels(grad)
     if wanted[1]:
         work.hold(columns)
+        work.product()
 
 
 def _bias_of_one_image(work: Work, grad: View, wanted: tuple[bool, bool, bool]) -> None:
@@ -115,6 +121,7 @@ def _forward_columns(work: Work, x: View, w: View, y: View, settings: Settings) 
             work.hold(prod(y.shape[2:]) * y.dtype.itemsize)
         elif _is_dilated(x, settings) or _needs_columns(w, settings):
             work.hold(_columns(w, y))
+        work.product()
 
 
 def _columns(w: View, y: View) -> int:

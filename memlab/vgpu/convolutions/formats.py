@@ -7,18 +7,19 @@ import torch
 from memlab.vgpu.convolutions.arguments import backward_arguments, forward_arguments
 from memlab.vgpu.convolutions.choice import suggests_channels_last, uses_cudnn
 from memlab.vgpu.convolutions.views import dense_strides
+from memlab.vgpu.current import current
 from memlab.vgpu.results import make_fake
 
 aten = torch.ops.aten
 
 
 def _forward(mode: Any, args: tuple[Any, ...], out: Any) -> Any:
-    x, w, settings = forward_arguments(args)
+    x, w, settings = forward_arguments(current().card, args)
     return _last(mode, out) if suggests_channels_last(x, w) and uses_cudnn(x, w, settings) else out
 
 
 def _backward(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    grad, x, w, settings = backward_arguments(args)
+    grad, x, w, settings = backward_arguments(current().card, args)
     if not any(view.is_channels_last for view in (grad, x, w)) or not uses_cudnn(x, w, settings):
         return out
     if args[10][1]:

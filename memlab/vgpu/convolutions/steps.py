@@ -12,7 +12,7 @@ from memlab.vgpu.convolutions.asking import Ask, answered
 from memlab.vgpu.convolutions.choice import is_depthwise, uses_cudnn
 from memlab.vgpu.convolutions.views import View
 from memlab.vgpu.convolutions.work import Work
-from memlab.vgpu.kernel import Step
+from memlab.vgpu.scratch.rule import Rule, Step
 
 aten = torch.ops.aten
 Wanted = tuple[bool, bool, bool]  # the gradients of input, weight and bias
@@ -20,16 +20,16 @@ Wanted = tuple[bool, bool, bool]  # the gradients of input, weight and bias
 
 def forward(card: Card, args: tuple[Any, ...], out: Any) -> list[Step]:
     """The steps of ``aten.convolution``."""
-    x, w, settings = forward_arguments(args)
+    x, w, settings = forward_arguments(card, args)
     return answered(_forward(card, x, w, View.of(out), settings))
 
 
 def backward(card: Card, args: tuple[Any, ...], out: Any) -> list[Step]:
     """The steps of ``aten.convolution_backward``."""
-    return answered(_backward(card, *backward_arguments(args), tuple(args[10])))
+    return answered(_backward(card, *backward_arguments(card, args), tuple(args[10])))
 
 
-STEPS = {aten.convolution: forward, aten.convolution_backward: backward}
+RULES: dict[object, Rule] = {aten.convolution: forward, aten.convolution_backward: backward}
 
 
 @lru_cache(maxsize=10_000)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 
 import torch
 
@@ -10,8 +9,9 @@ from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions.asking import Ask
 from memlab.vgpu.convolutions.views import View
 from memlab.vgpu.cudnn.questions import Convolution
-from memlab.vgpu.kernel import Free, Hold, Result, Step
+from memlab.vgpu.scratch.cublas import cublas
 from memlab.vgpu.scratch.reduction import buffers
+from memlab.vgpu.scratch.rule import Result, Step
 
 
 class Work:
@@ -24,7 +24,6 @@ class Work:
     def __init__(self, card: Card):
         self.steps: list[Step | Ask] = []
         self._card = card
-        self._numbers = count()
         self._scopes: list[list[int]] = []
 
     @contextmanager
@@ -32,14 +31,12 @@ class Work:
         """What is held from here on is freed at the end, the newest first."""
         self._scopes.append([])
         yield
-        if numbers := self._scopes.pop():
-            self.steps.append(Free(tuple(reversed(numbers))))
+        self.steps += [-nbytes for nbytes in reversed(self._scopes.pop())]
 
     def hold(self, nbytes: int, *, longer: bool = False) -> None:
         """Allocate for the rest of the scope; ``longer`` for that of the scope around it."""
-        number = next(self._numbers)
-        self.steps.append(Hold(nbytes, number))
-        self._scopes[-2 if longer else -1].append(number)
+        self.steps.append(nbytes)
+        self._scopes[-2 if longer else -1].append(nbytes)
 
     def result(self, index: int = 0) -> None:
         """A result is allocated."""
@@ -48,6 +45,11 @@ class Work:
     def ask(self, question: Convolution) -> None:
         """cuDNN runs this."""
         self.steps.append(Ask(self._card.sm, question))
+
+    def product(self) -> None:
+        """cuBLAS multiplies matrices, with a workspace that stays or not."""
+        for step in cublas(self._card):
+            self.steps += [step, -step] if isinstance(step, int) else [step]
 
     def in_format(self, view: View, channels_last: bool) -> View:
         """``Tensor.contiguous``."""

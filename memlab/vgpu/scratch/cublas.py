@@ -1,11 +1,108 @@
-"""Workspaces of cuBLAS."""
+"""Products of matrices: workspaces of cuBLAS, and copies of what lies in memory as it cannot take it.
+
+cuBLAS has a workspace of its own (``Card.cublas_workspace``), and cublasLt, which adds a bias in the product, has another
+(``CublasHandlePool.cpp``):
+
+- torch 2.11: each is allocated once for each thread, cuBLAS's first, and stays;
+- from 2.13 on: cublasLt uses cuBLAS's (``TORCH_CUBLASLT_UNIFIED_WORKSPACE``);
+- from 2.15 on: neither stays; each product allocates the one that it needs, and frees it.
+"""
+
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
-aten = torch.ops.aten
+from memlab.units import MIB
+from memlab.vgpu.cards import Card
+from memlab.vgpu.scratch.rule import Rule, Step, Workspace
+from memlab.vgpu.versions import TORCH
 
-# Operators that multiply matrices with cuBLAS: each thread's first one allocates that thread's workspace, for good.
-MATMULS = {
-    getattr(aten, name)
-    for name in ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "_addmm_activation", "_int_mm")
+aten = torch.ops.aten
+LT_WORKSPACE = MIB  # parseCUDABlasLtWorkspaceSize
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def cublas(card: Card) -> Iterable[Step]:
+    """The workspace of a product by cuBLAS."""
+    size = card.cublas_workspace
+    return (size,) if TORCH >= (2, 15) else (Workspace("cublas", size),)
+
+
+def cublas_lt(card: Card) -> Iterable[Step]:
+    """The workspace of a product by cublasLt."""
+    if TORCH >= (2, 15):
+        return (LT_WORKSPACE,)
+    return (*cublas(card), Workspace("cublasLt", LT_WORKSPACE)) if TORCH < (2, 13) else cublas(card)
+
+
+def _product(first: int) -> Rule:
+    """A product of the matrices from ``args[first]`` on."""
+
+    def rule(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+        return *_copies(args[first : first + 2]), *cublas(card)
+
+    return rule
+
+
+def _addmm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    copies = _copies(args[1:3])
+    return *copies, *(cublas_lt(card) if _adds_a_bias(*args[:3]) else cublas(card))
+
+
+def _addmm_activation(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    return *_copies(args[1:3]), *cublas_lt(card)
+
+
+def _adds_a_bias(bias: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether ``addmm`` goes to cublasLt: ``isInputCompliesAddmmCudaLt`` of ``Blas.cpp``."""
+    return (
+        bias.shape in (second.shape[1:], (1, second.shape[1]))
+        and bias.is_contiguous()
+        and min(second.shape) > 1
+        and first.dtype in FLOATS
+    )
+
+
+def _copies(matrices: tuple[torch.Tensor, ...]) -> list[int]:
+    """Bytes of those that are copied, because neither their rows nor their columns lie one after the other.
+
+    ``prepare_matrix_for_cublas`` and ``prepare_batch_matrix_for_cublas``.
+    """
+    return [matrix.numel() * matrix.element_size() for matrix in matrices if not _is_fit(matrix)]
+
+
+def _is_fit(matrix: torch.Tensor) -> bool:
+    rows, columns = matrix.shape[-2:]
+    down, along = matrix.stride()[-2:]
+    if along == 1 and down >= max(1, columns):
+        return True
+    return down == 1 and along >= max(1, rows)
+
+
+def _of_vectors(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    return cublas(card)
+
+
+def _scaled_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    return cublas_lt(card)
+
+
+def _int_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    return cublas(card) if TORCH < (2, 13) else ()
+
+
+RULES: dict[object, Rule] = {
+    aten.mm: _product(0),
+    aten.bmm: _product(0),
+    aten.addmm: _addmm,
+    aten.addmm_: _addmm,
+    aten.baddbmm: _product(1),
+    aten.baddbmm_: _product(1),
+    aten.addbmm: _product(1),
+    aten.addbmm_: _product(1),
+    aten._addmm_activation: _addmm_activation,
+    aten._scaled_mm: _scaled_mm,
+    aten._int_mm: _int_mm,
+    **dict.fromkeys((aten.mv, aten.addmv, aten.addmv_, aten.dot, aten.vdot), _of_vectors),
 }

@@ -1,9 +1,45 @@
-"""What a rule is."""
+"""What a rule is: the order in which an operator allocates its results and what it needs beside them."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from memlab.vgpu.cards import Card
 
-# Of the card, an operator's arguments and its results: sizes in bytes, in the order in which they are allocated.
-Rule = Callable[[Card, tuple[Any, ...], Any], Iterable[int]]
+
+@dataclass(frozen=True)
+class Result:
+    """Here one of the results is allocated, by its place among them; None: all that are not yet."""
+
+    index: int | None = None
+
+
+RESULT = Result()
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Here ``nbytes`` are allocated for good, unless this thread has a workspace of that name already."""
+
+    name: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class FirstThatFits:
+    """Here the first of these sizes, in bytes, for which there is room is allocated and freed again."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What the reader should know of what is allocated here, in a sentence."""
+
+    sentence: str
+
+
+# A number of bytes is allocated until the operator's end; a negative one gives the last block of so many bytes back.
+Step = int | Result | Workspace | FirstThatFits | Remark
+# Of the card, an operator's arguments and its results, in order. Without a ``Result`` the results come first.
+Rule = Callable[[Card, tuple[Any, ...], Any], Iterable[Step]]
