@@ -3,9 +3,20 @@
 from collections.abc import Iterator
 
 from memlab.record.case import Case
-from memlab.record.matrix import attention, blocks, libraries, nets
+from memlab.record.matrix import (
+    attention,
+    blocks,
+    embeddings,
+    habits,
+    layers,
+    libraries,
+    losses,
+    nets,
+    optimizers,
+)
 
-FAMILIES = (nets, libraries, attention, blocks)  # nets first: should time run out, its first cases are worth the most
+# nets first: should time run out, its first cases are worth the most
+FAMILIES = (nets, libraries, attention, blocks, losses, optimizers, embeddings, layers, habits)
 
 
 def matrix() -> Iterator[Case]:
