@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: lab test test-torch golden bench bench-gpu notebooks clean
+.PHONY: lab test test-torch test-cuda recordings golden bench bench-gpu notebooks clean
 
 lab: $(INSTALLED)
 	$(BIN)/memlab lab notebooks
@@ -31,6 +31,16 @@ test-torch:
 		$(OTHER)/bin/python -m pip install -c $(OTHER)/constraints.txt torch==$(TORCH) -e ".[test]" && \
 		touch $(OTHER)/installed; }
 	$(OTHER)/bin/pytest tests --ignore tests/browser --ignore tests/notebooks
+
+# memlab's CUDA path on a machine without a GPU, with PyTorch's own CUDA build: tests/standin/README.md says how.
+# Downloads gigabytes once, to ~/.cache/memlab. An hour for three cards, minutes with QUICK=1:
+# make test-cuda TORCH=2.13.0
+test-cuda:
+	$(PYTHON) -m tests.cuda --torch $(TORCH) $(if $(QUICK),--quick)
+
+# The recordings in tests/recordings/ that the stand-in made, anew, for one version of PyTorch and three cards.
+recordings:
+	$(PYTHON) -m tests.cuda --torch $(TORCH) --parts recordings
 
 # What memlab says and draws, kept in tests/golden/: writes it again, for you to read in `git diff`.
 golden: $(INSTALLED)

@@ -13,9 +13,10 @@ class OutOfMemory:
     """The allocation that did not fit.
 
     Attributes:
-        asked: bytes, None if unknown.
+        asked: bytes that the device was asked for, None if unknown. A card's allocator asks for a segment: 20 MiB for a
+            tensor of 1 to 10 MiB, otherwise the tensor's own bytes, rounded up to 2 MiB.
         in_use: bytes allocated at that moment.
-        limit: bytes that were allowed, None: all that the device has.
+        limit: bytes that were allowed, or on a predicted card all that there are; None: all that the device has.
         phase, module, op: where it happened.
         message: what PyTorch said, or on a predicted card would say.
     """
@@ -64,23 +65,45 @@ def asked_bytes(error: BaseException) -> int | None:
     return match and parse_bytes(f"{match[1]} {match[2].replace('bytes', 'B')}")
 
 
-def cuda_message(asked: int, *, capacity: int, context: int, reserved: int, allocated: int) -> str:
-    """What PyTorch says on a card when an allocation does not fit (all in bytes).
+def cuda_message(
+    segment: int, *, capacity: int, context: int, reserved: int, allocated: int, allowed: int | None, advice: str
+) -> str:
+    """What PyTorch says on a card that no other process uses, when an allocation does not fit (all in bytes).
+
+    The words are those of ``DeviceCachingAllocator::malloc`` and ``reportProcessMemoryInfo`` in PyTorch's
+    ``c10/cuda/CUDACachingAllocator.cpp``.
 
     Args:
-        asked: the allocation.
+        segment: what the allocator asked the driver for.
         capacity: what the card has.
         context: what CUDA itself takes of it.
         reserved: what the caching allocator holds.
         allocated: what of that is in live blocks.
+        allowed: the most that it may hold, None where nobody set a fraction.
+        advice: the last sentences, of :data:`TRY_EXPANDABLE` or :data:`IS_EXPANDABLE`.
     """
-    free = max(0, capacity - context - reserved)
+    used = context + reserved
+    limit = "" if allowed is None else f"{_size(allowed)} allowed; "
     return (
-        f"CUDA out of memory. Tried to allocate {_size(asked)}. GPU 0 has a total capacity of "
-        f"{_size(capacity)} of which {_size(free)} is free. "
+        f"CUDA out of memory. Tried to allocate {_size(segment)}. GPU 0 has a total capacity of "
+        f"{_size(capacity)} of which {_size(capacity - used)} is free. "
+        f"Including non-PyTorch memory, this process has {_size(used)} memory in use. {limit}"
         f"Of the allocated memory {_size(allocated)} is allocated by PyTorch, and "
-        f"{_size(reserved - allocated)} is reserved by PyTorch but unallocated."
+        f"{_size(reserved - allocated)} is reserved by PyTorch but unallocated. {advice}"
     )
+
+
+TRY_EXPANDABLE = (
+    "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+    "fragmentation.  See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html"
+    "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+)
+# Since torch 2.14 or 2.15, where the setting is on.
+IS_EXPANDABLE = (
+    "expandable_segments is enabled. If instead the process is running out of virtual address space (VSZ), expandable "
+    "segments may be over-reserving VA (each segment reserves ~9/8 of device memory, times the number of streams); "
+    "reduce it via PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve / expandable_segments_reserve_by_class."
+)
 
 
 def _size(count: int) -> str:

@@ -151,6 +151,7 @@ class Run:
         with ExitStack() as undo:
             if self._device.takes_turns:
                 undo.enter_context(turn(self._stopping, self._on_wait))
+            self._device.clear_leftovers()
             # Or Python's collector walks through all of PyTorch's own objects, for longer than a small step takes.
             gc.freeze()
             undo.callback(gc.unfreeze)
@@ -160,13 +161,18 @@ class Run:
             undo.callback(self._device.set_budget, None)
             with self._device.running(), self._numbers:
                 self._generator = _start(self._train, self._device.device, self.settings)
-            undo.callback(self._generator.close)
+            undo.callback(self._close)
             self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._undo.close()
         del self._generator, self._undo
+
+    def _close(self) -> None:
+        """End ``train``; what its ``finally`` says still means this device."""
+        with self._device.running():
+            self._generator.close()
 
     def __iter__(self) -> Iterator[Step]:
         while len(self.steps) < self._count and self.oom is None and self._advance():

@@ -15,7 +15,7 @@ from typing import Any
 from memlab.allocator import rounded
 from memlab.record.case import Case
 from memlab.record.cases import all_cases
-from memlab.record.recorder import allocator_settings, read
+from memlab.record.recorder import allocator_settings, read, recordings_in
 from memlab.run import Run
 from memlab.trace import Category, Trace
 from memlab.vgpu import CARDS
@@ -154,7 +154,7 @@ def write(text: str, readme: Path = README) -> None:
 
 def main() -> None:
     """Print the table, or with ``--write`` put it into the README."""
-    text = table([read(file) for file in sorted(RECORDINGS.glob("*.json"))])
+    text = table([read(file) for file in recordings_in(RECORDINGS)])
     if "--write" in sys.argv:
         write(text)
     print(text)

@@ -47,11 +47,21 @@ def test_the_sentence_says_what_and_where():
     )
 
 
+def said(**changes):
+    numbers = {"capacity": 2**30, "context": 2**28, "reserved": 2**29, "allocated": 2**28, "allowed": None}
+    return cuda_message(12 * 2**20, **numbers | {"advice": "Try."} | changes)
+
+
 def test_what_a_card_says_can_be_recognised_too():
-    said = cuda_message(12 * 2**20, capacity=2**30, context=2**28, reserved=2**29, allocated=2**28)
-    assert said == (
+    assert said() == (
         "CUDA out of memory. Tried to allocate 12.00 MiB. GPU 0 has a total capacity of 1024.00 MiB of which "
-        "256.00 MiB is free. Of the allocated memory 256.00 MiB is allocated by PyTorch, and 256.00 MiB is reserved "
-        "by PyTorch but unallocated."
+        "256.00 MiB is free. Including non-PyTorch memory, this process has 768.00 MiB memory in use. "
+        "Of the allocated memory 256.00 MiB is allocated by PyTorch, and 256.00 MiB is reserved "
+        "by PyTorch but unallocated. Try."
     )
-    assert asked_bytes(torch.OutOfMemoryError(said)) == 12 * 2**20
+    assert asked_bytes(torch.OutOfMemoryError(said())) == 12 * 2**20
+
+
+def test_what_is_allowed_is_said_where_there_is_a_limit():
+    assert "memory in use. 600.00 MiB allowed; Of the allocated" in said(allowed=600 * 2**20)
+    assert "in use. 0 bytes allowed; Of the allocated memory 512 bytes is" in said(allowed=0, allocated=512)

@@ -1,4 +1,5 @@
-"""Predictions against what real GPUs took: tests/recordings/*.json, one file a device, made by ``memlab record``.
+"""Predictions against what real GPUs, and the stand-in, took: tests/recordings/, one file a device, made by
+``memlab record`` and by ``make recordings``.
 
 While a rule is being mended, look only at the cases that are not held out: ``pytest -k "not holdout"``.
 """
@@ -8,12 +9,12 @@ import json
 import pytest
 
 from memlab.record.cases import find_cases
-from memlab.record.recorder import read, record
+from memlab.record.recorder import read, record, recordings_in
 from memlab.vgpu.gpu import VirtualGpu
 from tests import accuracy
 from tests.accuracy import RECORDINGS, card_of, rows
 
-FILES = sorted(RECORDINGS.glob("*.json"))
+FILES = recordings_in(RECORDINGS)
 REASON = f"no recordings in {RECORDINGS.name}: make one with memlab record on a machine with a GPU"
 
 

@@ -1,22 +1,22 @@
 """The CUDA caching allocator, simulated; the same with expandable segments."""
 
-from memlab.allocator.caching import (
+from memlab.allocator.blocks import Block, Segment
+from memlab.allocator.caching import CachingAllocator, OutOfRoom
+from memlab.allocator.expandable import ExpandableAllocator
+from memlab.allocator.reading import read_settings
+from memlab.allocator.settings import (
     LARGE_LIMIT,
     LARGE_SEGMENT,
     ROUND,
     SEGMENT_ROUND,
     SMALL_LIMIT,
     SMALL_SEGMENT,
-    Block,
-    CachingAllocator,
-    OutOfRoom,
-    Segment,
+    Settings,
     is_small,
     round_up,
     rounded,
     segment_size,
 )
-from memlab.allocator.expandable import ExpandableAllocator
 
 __all__ = [
     "LARGE_LIMIT",
@@ -30,7 +30,9 @@ __all__ = [
     "ExpandableAllocator",
     "OutOfRoom",
     "Segment",
+    "Settings",
     "is_small",
+    "read_settings",
     "round_up",
     "rounded",
     "segment_size",

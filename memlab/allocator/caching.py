@@ -5,113 +5,65 @@ the comments number them. ``tests/allocator/test_real_traces.py`` holds them to 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from memlab.errors import BadValue
-from memlab.units import MIB
-
-ROUND = 512
-SMALL_LIMIT = MIB  # up to here an allocation is small, and so much must remain for a large block to be split
-SMALL_SEGMENT = 2 * MIB
-LARGE_SEGMENT = 20 * MIB
-LARGE_LIMIT = 10 * MIB  # from here on an allocation gets a segment of its own size
-SEGMENT_ROUND = 2 * MIB
+from memlab.allocator.blocks import Block, Segment, plain
+from memlab.allocator.settings import DEFAULT, ROUND, SEGMENT_ROUND, SMALL_LIMIT, Settings, is_small, round_up
 
 
 class OutOfRoom(Exception):
-    """No block, no room for a new segment, and nothing left to release."""
+    """No block, no room for a new segment, and nothing left to release.
 
-    def __init__(self, asked: int):
-        super().__init__(asked)
+    ``asked`` is the size of the block, ``segment`` how much the driver was asked for, both in bytes.
+    """
+
+    def __init__(self, asked: int, segment: int):
+        super().__init__(asked, segment)
         self.asked = asked
-
-
-@dataclass(eq=False, slots=True)
-class Block:
-    """A stretch of a segment, in use or free, between its neighbours. Sizes and addresses in bytes.
-
-    ``mapped`` says whether memory stands behind it: always, except in an expandable segment.
-    """
-
-    address: int
-    size: int
-    segment: "Segment"
-    free: bool = True
-    mapped: bool = True
-    before: "Block | None" = None
-    after: "Block | None" = None
-
-
-@dataclass(eq=False, slots=True)
-class Segment:
-    """What the driver gave in one piece: memory, or addresses alone for an ``expandable`` one.
-
-    ``small`` says which pool it serves.
-    """
-
-    address: int
-    size: int
-    small: bool
-    expandable: bool = False
-    first: Block = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.first = Block(self.address, self.size, self, mapped=not self.expandable)
-
-    @property
-    def unsplit(self) -> bool:
-        """Whether the whole segment is one free block of memory."""
-        return self.first.free and self.first.mapped and self.first.after is None
-
-    def blocks(self) -> Iterator[Block]:
-        """Its blocks, by address."""
-        block: Block | None = self.first
-        while block is not None:
-            yield block
-            block = block.after
+        self.segment = segment
 
 
 class CachingAllocator:
     """Blocks are cut from cached segments, merged when freed, and given back to the driver only in need.
 
     Args:
-        limit: the most bytes that may be reserved, None for no limit.
-        max_split_size: bytes; blocks from here on are *oversized*: never split, and kept for allocations that are
-            oversized too (PyTorch's ``max_split_size_mb``). None, its default: there are none.
-        place: gives the address of a new segment of so many bytes; by default one after the other.
+        limit: what the driver has, in bytes, None for no limit.
+        allowed: the most bytes that may be reserved of it (PyTorch's ``set_per_process_memory_fraction``), None: all.
+        settings: how it rounds, splits and collects.
+        place: gives the address of a new segment of so many bytes; by default the lowest where it fits, as a driver
+            nearly does.
 
     Attributes:
         allocated, reserved: bytes in live blocks; bytes held from the driver.
         peak_allocated, peak_reserved: the most of each so far.
         segments: what is held from the driver, by address.
-
-    Raises:
-        BadValue: ``max_split_size`` is not above 20 MiB, as PyTorch demands.
+        retries, failures: how often all that is cached was given back for an allocation; how often that was in vain.
     """
 
     def __init__(
         self,
         *,
         limit: int | None = None,
-        max_split_size: int | None = None,
+        allowed: int | None = None,
+        settings: Settings = DEFAULT,
         place: Callable[[int], int] | None = None,
     ):
-        if max_split_size is not None and max_split_size <= LARGE_SEGMENT:
-            raise BadValue(f"max_split_size={max_split_size!r} is too small: give more than {LARGE_SEGMENT} (20 MiB).")
         self.limit = limit
-        self.max_split_size = max_split_size
+        self.allowed = allowed
+        self.settings = settings
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
+        self.retries = self.failures = 0
         self.segments: dict[int, Segment] = {}
-        self._place = place or self._after_the_last
-        self._end = 0
-        # Free blocks as (size, address), sorted: the first that is large enough fits best. A list for each
+        self._place = place or self._lowest
+        # Free blocks as _key has them, sorted: the first that is large enough fits best. A list for each
         # (small, mapped), since pools and what has no memory behind it are kept apart.
-        self._free: dict[tuple[bool, bool], list[tuple[int, int]]]
+        self._free: dict[tuple[bool, bool], list[tuple[int, int, int]]]
         self._free = {(small, mapped): [] for small in (True, False) for mapped in (True, False)}
         self._blocks: dict[int, Block] = {}
+        self._count = 0  # of segments, ever
+        self._asked = {True: 0, False: 0}  # how often each pool was, while old segments are collected
 
     def allocate(self, asked: int) -> Block | None:
         """A block of at least ``asked`` bytes; None for 0 bytes, which allocate nothing.
@@ -121,7 +73,8 @@ class CachingAllocator:
         """
         if asked == 0:
             return None
-        size = rounded(asked)  # rule 1
+        size = self.settings.rounded(asked)  # rule 1
+        self._asked[is_small(size)] += self._collects
         block = self._best_fit(size) or self._grow(size)
         self._take(block)
         if self._worth_splitting(block, size):  # rule 5
@@ -150,7 +103,7 @@ class CachingAllocator:
     def add_segment(self, address: int, size: int, small: bool) -> Segment:
         """Hold a segment from the driver, as one free block."""
         self._reserve(size)
-        return self._enter(Segment(address, size, small))
+        return self._enter(Segment(address, size, small, self._count))
 
     def carve(self, address: int, size: int) -> Block:
         """Mark a stretch of a free block as in use: for taking over a state that was recorded elsewhere."""
@@ -167,61 +120,89 @@ class CachingAllocator:
         segments = sorted(self.segments.values(), key=lambda segment: segment.address)
         # As PyTorch does it: each unbroken stretch of memory in an expandable segment is told as one segment.
         stretches = (groupby(segment.blocks(), lambda block: block.mapped) for segment in segments)
-        return [_plain(blocks) for stretch in stretches for mapped, blocks in stretch if mapped]
+        return [plain(blocks) for stretch in stretches for mapped, blocks in stretch if mapped]
 
     def _best_fit(self, size: int) -> Block | None:
-        """The smallest free block of the pool that is large enough, the lowest of equals (rules 2 and 3)."""
+        """The smallest free block of the pool that is large enough, the first of equals (rules 2 and 3)."""
         free = self._free[is_small(size), True]
         place = bisect_left(free, (size, -1))
         if place == len(free):
             return None
-        found, address = free[place]
-        if self._oversized(found) and (not self._oversized(size) or found >= size + LARGE_SEGMENT):  # rule 10
-            return None
-        return self._blocks[address]
+        block = self._blocks[free[place][-1]]
+        return block if self._serves(block, size) else None
+
+    def _serves(self, block: Block, size: int) -> bool:
+        """Rule 10: oversized blocks are for what is oversized too, and about as large."""
+        if not self.settings.oversized(block.size):
+            return True
+        return self.settings.oversized(size) and block.size < size + self.settings.max_non_split_rounding
 
     def _grow(self, size: int) -> Block:
         """A free block of at least ``size`` bytes, with more memory from the driver."""
-        if not self._fits(self._needed(size)):  # rule 8
-            enough = self._release_oversized(size)
-            if not (enough and self._fits(self._needed(size))):
-                self.empty_cache()
-        if not self._fits(self._needed(size)):
-            raise OutOfRoom(size)
-        return self._obtain(size)
+        self._collect()
+        block = self._obtain(size)
+        if block is None and self._release_oversized(size):
+            block = self._obtain(size)
+        if block is None:  # rule 8
+            self.empty_cache()
+            self.retries += 1
+            block = self._obtain(size)
+        if block is None:
+            self.failures += 1
+            raise OutOfRoom(size, self.settings.segment_size(size))
+        return block
+
+    @property
+    def _collects(self) -> bool:
+        return self.settings.threshold > 0 and self.allowed is not None
+
+    def _collect(self) -> None:
+        """Rule 11: give back free segments of at least the mean age, until enough (garbage_collect_cached_blocks)."""
+        if not self._collects:
+            return
+        assert self.allowed is not None
+        wanted = self.reserved - int(self.settings.threshold * self.allowed)
+        free = [self._blocks[address] for *_, address in self._free[False, True]]
+        age = {block.address: self._asked[False] - block.since for block in free if block.segment.unsplit}
+        while wanted > 0 and age:
+            mean = sum(age.values()) / len(age)
+            for address in [address for address in age if age[address] >= mean]:
+                del age[address]
+                wanted -= self.segments[address].size
+                self.release_segment(self.segments[address])
 
     def _release_oversized(self, size: int) -> bool:
         """Rule 10: give back one oversized free block that is large enough, else several, the largest first.
 
         Whether as much was given back as is needed, or as makes a block oversized.
         """
-        if self.max_split_size is None:
+        if self.settings.max_split_size is None:
             return False
         free = self._free[is_small(size), True]
-        wanted = max(size, self.max_split_size)
+        wanted = max(size, self.settings.max_split_size)
         place = bisect_left(free, (wanted, -1))
         if place < len(free):
-            self.release_segment(self.segments[free[place][1]])
+            self.release_segment(self.segments[free[place][-1]])
             return True
-        while wanted > 0 and free and self._oversized(free[-1][0]):
+        while wanted > 0 and free and self.settings.oversized(free[-1][0]):
             wanted -= free[-1][0]
-            self.release_segment(self.segments[free[-1][1]])
+            self.release_segment(self.segments[free[-1][-1]])
         return wanted <= 0
 
-    def _oversized(self, size: int) -> bool:
-        return self.max_split_size is not None and size >= self.max_split_size
-
-    def _needed(self, size: int) -> int:
-        """How many bytes :meth:`_obtain` takes from the driver."""
-        return segment_size(size)
-
-    def _obtain(self, size: int) -> Block:
-        wanted = segment_size(size)
+    def _obtain(self, size: int) -> Block | None:
+        """A free block with new memory, None where there is too little."""
+        wanted = self.settings.segment_size(size)
+        if not (self._is_allowed(size) and self._fits(wanted)):
+            return None
         return self.add_segment(self._place(wanted), wanted, is_small(size)).first
 
     def _worth_splitting(self, block: Block, size: int) -> bool:
         rest = block.size - size
-        return rest >= ROUND if block.segment.small else rest > SMALL_LIMIT and not self._oversized(size)
+        return rest >= ROUND if block.segment.small else rest > SMALL_LIMIT and not self.settings.oversized(size)
+
+    def _is_allowed(self, size: int) -> bool:
+        # alloc_block compares with the size of an ordinary segment even where an expandable one would need less.
+        return self.allowed is None or self.reserved + self.settings.segment_size(size) <= self.allowed
 
     def _fits(self, size: int) -> bool:
         return self.limit is None or self.reserved + size <= self.limit
@@ -231,8 +212,8 @@ class CachingAllocator:
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
     def _enter(self, segment: Segment) -> Segment:
+        self._count += 1
         self.segments[segment.address] = segment
-        self._end = max(self._end, segment.address + segment.size)
         self._blocks[segment.address] = segment.first
         self._put(segment.first)
         return segment
@@ -245,11 +226,16 @@ class CachingAllocator:
         return block
 
     def _put(self, block: Block) -> None:
-        insort(self._free[block.segment.small, block.mapped], (block.size, block.address))
+        block.since = self._asked[block.segment.small]
+        insort(self._free[block.segment.small, block.mapped], self._key(block))
 
     def _take(self, block: Block) -> None:
         free = self._free[block.segment.small, block.mapped]
-        del free[bisect_left(free, (block.size, block.address))]
+        del free[bisect_left(free, self._key(block))]
+
+    def _key(self, block: Block) -> tuple[int, int, int]:
+        """By what free blocks are sorted: size, age of the segment or nothing, address."""
+        return block.size, block.segment.number if self.settings.older_first else 0, block.address
 
     def _split(self, block: Block, size: int) -> Block:
         """Leave ``size`` bytes in the block; the rest becomes a free block after it."""
@@ -290,39 +276,11 @@ class CachingAllocator:
         del self._blocks[high.address]
         return low
 
-    def _after_the_last(self, size: int) -> int:
-        return self._end
-
-
-def rounded(asked: int) -> int:
-    """Rule 1: a block's size, a multiple of 512 bytes."""
-    return max(ROUND, round_up(asked, ROUND))
-
-
-def segment_size(size: int) -> int:
-    """Rule 4: how much is asked of the driver for a block of ``size`` bytes."""
-    if is_small(size):
-        return SMALL_SEGMENT
-    return LARGE_SEGMENT if size < LARGE_LIMIT else round_up(size, SEGMENT_ROUND)
-
-
-def is_small(size: int) -> bool:
-    """Rule 2: whether a block of ``size`` bytes comes from the small pool."""
-    return size <= SMALL_LIMIT
-
-
-def round_up(size: int, step: int) -> int:
-    """The first multiple of ``step`` that is not below ``size``."""
-    return -(-size // step) * step
-
-
-def _plain(blocks: Iterable[Block]) -> dict[str, Any]:
-    """Adjoining blocks as one segment of a snapshot."""
-    states = {True: "inactive", False: "active_allocated"}
-    held = list(blocks)
-    return {
-        "address": held[0].address,
-        "total_size": sum(block.size for block in held),
-        "segment_type": "small" if held[0].segment.small else "large",
-        "blocks": [{"address": b.address, "size": b.size, "state": states[b.free]} for b in held],
-    }
+    def _lowest(self, size: int) -> int:
+        """The lowest address from which so many bytes are free."""
+        address = 0
+        for segment in sorted(self.segments.values(), key=lambda segment: segment.address):
+            if segment.address - address >= size:
+                break
+            address = round_up(segment.address + segment.size, SEGMENT_ROUND)
+        return address

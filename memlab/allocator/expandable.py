@@ -8,16 +8,9 @@ idle; and whole free pages go back to the driver even from between live blocks.
 from bisect import bisect_left
 from collections.abc import Callable
 
-from memlab.allocator.caching import (
-    LARGE_SEGMENT,
-    ROUND,
-    SMALL_SEGMENT,
-    Block,
-    CachingAllocator,
-    Segment,
-    is_small,
-    round_up,
-)
+from memlab.allocator.blocks import Block, Segment
+from memlab.allocator.caching import CachingAllocator
+from memlab.allocator.settings import DEFAULT, ROUND, SMALL_SEGMENT, Settings, is_small, round_up
 
 # The addresses of one segment. PyTorch takes 9/8 of the card's memory, and another segment should that ever be used
 # up; here it is what PyTorch refuses to allocate at once, so one segment is always enough.
@@ -31,14 +24,21 @@ class ExpandableAllocator(CachingAllocator):
     are used too, as in PyTorch when the setting is changed on the way.
     """
 
-    def __init__(self, *, limit: int | None = None, place: Callable[[int], int] | None = None):
-        super().__init__(limit=limit, place=place)
+    def __init__(
+        self,
+        *,
+        limit: int | None = None,
+        allowed: int | None = None,
+        settings: Settings = DEFAULT,
+        place: Callable[[int], int] | None = None,
+    ):
+        super().__init__(limit=limit, allowed=allowed, settings=settings, place=place)
         for small in (True, False):
-            self._enter(Segment(self._place(ADDRESS_SPACE), ADDRESS_SPACE, small, expandable=True))
+            self._enter(Segment(self._place(ADDRESS_SPACE), ADDRESS_SPACE, small, self._count, expandable=True))
 
     def empty_cache(self) -> int:
         """Give back every page and every ordinary segment that is wholly free; the bytes given back."""
-        free = [self._blocks[address] for small in (True, False) for _, address in self._free[small, True]]
+        free = [self._blocks[address] for small in (True, False) for *_, address in self._free[small, True]]
         unmapped = sum(self._unmap(block) for block in free if block.segment.expandable)
         return unmapped + super().empty_cache()
 
@@ -47,29 +47,33 @@ class ExpandableAllocator(CachingAllocator):
         free = self._free[is_small(size), True]
         best = None
         for place in range(bisect_left(free, (size, -1)), len(free)):
-            block = self._blocks[free[place][1]]
+            block = self._blocks[free[place][-1]]
             if best is not None and _room(block) >= _room(best):
                 break  # PyTorch looks no further either
             best = block
-        return best
+        return best if best is not None and self._serves(best, size) else None
+
+    def _release_oversized(self, size: int) -> bool:
+        return False  # of segments that can be given back whole only
 
     def _worth_splitting(self, block: Block, size: int) -> bool:
         return block.size - size >= ROUND  # rule 5 as for the small pool, in both
 
-    def _needed(self, size: int) -> int:
-        # What a card can hold is the limit. PyTorch's own limit (set_per_process_memory_fraction) is compared with
-        # the size of an ordinary segment even here, so there reserved bytes may pass it by less than a page.
-        return sum(nbytes for _, nbytes in self._to_map(size))
-
-    def _obtain(self, size: int) -> Block:
-        # The last one mapped has merged with all that is before it.
-        return [self._map(block, nbytes) for block, nbytes in self._to_map(size)][-1]
+    def _obtain(self, size: int) -> Block | None:
+        # The last one mapped has merged with all that is before it. What was mapped before there was too little stays.
+        block = None
+        for unmapped, nbytes in self._to_map(size) if self._is_allowed(size) else ():
+            if not self._fits(nbytes):
+                return None
+            block = self._map(unmapped, nbytes)
+        return block
 
     def _to_map(self, size: int) -> list[tuple[Block, int]]:
         """Which unmapped blocks need how many bytes of memory, for ``size`` bytes in one piece as low as possible."""
         small = is_small(size)
-        by_address = sorted(address for _, address in self._free[small, False])
-        found = (_unmapped_from(_start(self._blocks[address]), size) for address in by_address)
+        by_address = sorted(address for *_, address in self._free[small, False])
+        page = SMALL_SEGMENT if small else self.settings.large_segment
+        found = (_unmapped_from(_start(self._blocks[address]), size, page) for address in by_address)
         return next(filter(None, found))
 
     def _map(self, block: Block, nbytes: int) -> Block:
@@ -81,7 +85,8 @@ class ExpandableAllocator(CachingAllocator):
 
     def _unmap(self, block: Block) -> int:
         """Give back the whole pages in a free block; the bytes given back."""
-        page, start = _page(block), block.segment.address
+        page = SMALL_SEGMENT if block.segment.small else self.settings.large_segment
+        start = block.segment.address
         first = round_up(block.address - start, page)
         nbytes = (block.address + block.size - start) // page * page - first
         if nbytes <= 0:
@@ -91,10 +96,6 @@ class ExpandableAllocator(CachingAllocator):
         self.reserved -= nbytes
         self._join(block)
         return nbytes
-
-
-def _page(block: Block) -> int:
-    return SMALL_SEGMENT if block.segment.small else LARGE_SEGMENT
 
 
 def _room(block: Block) -> int:
@@ -108,7 +109,7 @@ def _start(block: Block) -> Block:
     return block.before if block.before is not None and block.before.free else block
 
 
-def _unmapped_from(block: Block | None, size: int) -> list[tuple[Block, int]]:
+def _unmapped_from(block: Block | None, size: int, page: int) -> list[tuple[Block, int]]:
     """What to map for ``size`` bytes from this block on; nothing where a block in use is in the way."""
     found = []
     while size > 0:
@@ -116,7 +117,7 @@ def _unmapped_from(block: Block | None, size: int) -> list[tuple[Block, int]]:
             return []
         usable = block.size
         if not block.mapped:
-            usable = min(round_up(size, _page(block)), block.size)
+            usable = min(round_up(size, page), block.size)
             found.append((block, usable))
         size -= usable
         block = block.after

@@ -45,6 +45,10 @@ class Device(Protocol):
         """The context in which ``train`` runs."""
         return nullcontext()
 
+    def clear_leftovers(self) -> None:
+        """Free what an earlier error left behind, and note what else is held before the run begins."""
+        return None
+
     def start_step(self) -> None:
         """Forget the peak of the step before."""
         return None

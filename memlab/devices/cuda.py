@@ -9,10 +9,13 @@ from typing import Any
 
 import torch
 
+from memlab.devices import leftovers
 from memlab.devices.base import Device
 from memlab.tracking import Tracker
 from memlab.tracking.internals import clear_cublas_workspaces, set_allocator_settings
 from memlab.tracking.randomness import SEED
+
+LITTLE = 0.01  # of the card: so much may be held before a run without a word, for the picture shows it anyway
 
 
 class Cuda(Device):
@@ -25,11 +28,17 @@ class Cuda(Device):
         self.device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         self._last = 0
         self._peaks = [0, 0]  # of this step, before the counters were last reset: allocated, reserved
+        self._notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The name that pictures carry."""
         return torch.cuda.get_device_name(self.device)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was held before the run, if it was much."""
+        return self._notes
 
     @contextmanager
     def occupied(self, *belongings: Any) -> Iterator[None]:
@@ -52,6 +61,15 @@ class Cuda(Device):
     def running(self) -> AbstractContextManager[object]:
         """The card is the current one: what asks for ``"cuda"`` gets it."""
         return torch.cuda.device(self.device)
+
+    def clear_leftovers(self) -> None:
+        """Where the card is not empty: drop garbage cycles and what the last error holds, and note what is left."""
+        if torch.cuda.memory_allocated(self.device):
+            leftovers.clear_last_error(self.device)
+            self.release()
+        held = torch.cuda.memory_allocated(self.device)
+        if held > LITTLE * torch.cuda.get_device_properties(self.device).total_memory:
+            self._notes = (leftovers.note(self.device, held, self.name),)
 
     def start_step(self) -> None:
         """Forget the peak of the step before."""
@@ -85,6 +103,8 @@ class Cuda(Device):
 
     def set_budget(self, budget: int | None) -> None:
         """Let the allocator hold at most ``budget`` bytes; None gives the whole card back."""
+        if budget is None and torch.cuda.get_per_process_memory_fraction(self.device) == 1.0:
+            return  # once it is set, be it to 1, PyTorch says "... allowed" whenever memory runs out
         total = torch.cuda.get_device_properties(self.device).total_memory
         torch.cuda.set_per_process_memory_fraction(_fraction(budget or total, total), self.device)
 
@@ -98,7 +118,7 @@ class Cuda(Device):
         return {
             "driver": _driver(),
             "cuda": torch.version.cuda,
-            "cudnn": torch.backends.cudnn.version(),
+            "cudnn": _cudnn(),
             "total_memory": properties.total_memory,
             "capability": [properties.major, properties.minor],
             "processors": properties.multi_processor_count,
@@ -117,6 +137,14 @@ def _fraction(budget: int, total: int) -> float:
     while fraction < 1.0 and int(fraction * total) < budget:
         fraction = math.nextafter(fraction, 1.0)
     return fraction
+
+
+def _cudnn() -> int | str | None:
+    """cuDNN's version; where PyTorch refuses one that it was not built with, what it says: the run goes on."""
+    try:
+        return torch.backends.cudnn.version()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
 
 
 def _driver() -> str | None:

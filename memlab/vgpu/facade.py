@@ -125,8 +125,7 @@ def _mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 def _set_fraction(fraction: float, device: Any = None) -> None:
-    prediction = current()
-    prediction.memory.blocks.limit = min(prediction.card.room, int(fraction * prediction.card.capacity))
+    current().memory.allow(int(fraction * current().card.capacity))
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class VirtualGpu(Device):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the prediction had to leave out."""
-        return tuple(self._prediction.notes)
+        return (*self._prediction.notes, *self._prediction.memory.unknown)
 
     @property
     def guesses(self) -> tuple[str, ...]:
@@ -57,6 +57,8 @@ class VirtualGpu(Device):
     def tracker(self, budget: int | None) -> VirtualTracker:
         """The tracker of a new run on this card, which starts empty; the card's allocator keeps the budget."""
         self._prediction = self._mode.prediction = Prediction(self.card, VirtualMemory(self.card))
+        if sentence := self._prediction.memory.unfollowed:
+            self._prediction.note(sentence)
         return VirtualTracker(self._prediction, self._mode)
 
     def tracks_every_step(self, budget: int | None) -> bool:
@@ -96,7 +98,8 @@ class VirtualGpu(Device):
 
     def set_budget(self, budget: int | None) -> None:
         """Let the allocator hold at most ``budget`` bytes; None gives the whole card back."""
-        self._prediction.memory.blocks.limit = self.card.room if budget is None else min(budget, self.card.room)
+        if budget is not None:
+            self._prediction.memory.allow(budget)
 
     def release(self) -> None:
         """Nothing is left behind."""

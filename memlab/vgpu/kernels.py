@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from memlab.vgpu import values
+from memlab.vgpu.convolutions import formats
 from memlab.vgpu.internals import FakeTensor, unset_fake_temporarily
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import depends_on_data
@@ -51,6 +52,7 @@ CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten.smooth_l1_loss.default): _in_full_storage,
     id(aten.binary_cross_entropy.default): _in_full_storage,
     id(aten.soft_margin_loss.default): _in_full_storage,
+    **formats.CORRECTIONS,
 }
 
 

@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from memlab.allocator import Block, CachingAllocator, ExpandableAllocator
-from memlab.errors import BadValue
-from memlab.oom import cuda_message
-from memlab.units import MIB
+from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, OutOfRoom, read_settings
+from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, cuda_message
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import scratch
-from memlab.vgpu.scratch.rule import RESULT, Result, Workspace
+from memlab.vgpu.scratch.rule import RESULT, FirstThatFits, Result, Unknown, Workspace
+from memlab.vgpu.versions import TORCH
 
 
 class VirtualMemory:
@@ -19,6 +19,9 @@ class VirtualMemory:
     def __init__(self, card: Card):
         self.card = card
         self.blocks = _allocator(card)
+        if (fraction := self.blocks.settings.fraction) is not None:
+            self.allow(int(fraction * card.capacity))
+        self.unknown: dict[str, None] = {}  # what kernels need and nobody knows, in sentences
         self._workspaces: set[tuple[str, bool]] = set()
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
@@ -63,18 +66,42 @@ class VirtualMemory:
             "segment": (len(blocks.segments),) * 2,
             "inactive_split": (0, 0),
         }
-        plain: dict[str, Any] = {"num_alloc_retries": 0, "num_ooms": 0, "num_sync_all_streams": 0, "max_split_size": -1}
+        plain: dict[str, Any] = {
+            "num_alloc_retries": blocks.retries,
+            "num_ooms": blocks.failures,
+            "num_sync_all_streams": 0,
+            "max_split_size": blocks.settings.max_split_size or -1,
+        }
         plain |= {name: _counters(0, 0)["all"] for name in ("oversize_allocations", "oversize_segments")}
         return plain | {name: _counters(*numbers) for name, numbers in counted.items()}
 
-    def out_of_memory(self, asked: int) -> str:
-        """What PyTorch says on the card when this allocation does not fit."""
+    @property
+    def unfollowed(self) -> str:
+        """A sentence about the allocator's settings that the prediction leaves out, or ``""``."""
+        names = " and ".join(self.blocks.settings.unfollowed)
+        return names and f"{names} is not followed: what is predicted is PyTorch's own allocator without it."
+
+    def allow(self, budget: int | None) -> None:
+        """The allocator may hold at most so many bytes; None: all that the card has."""
+        # setMemoryFraction: a fraction of 1 is none.
+        self.blocks.allowed = budget if budget is not None and budget < self.card.capacity else None
+
+    @property
+    def limit(self) -> int:
+        """The most bytes that the allocator can hold."""
+        return self.card.room if self.blocks.allowed is None else min(self.blocks.allowed, self.card.room)
+
+    def out_of_memory(self, segment: int) -> str:
+        """What PyTorch says on the card when it cannot get a segment of so many bytes."""
+        blocks = self.blocks
         return cuda_message(
-            asked,
+            segment,
             capacity=self.card.capacity,
             context=self.card.context,
-            reserved=self.blocks.reserved,
-            allocated=self.blocks.allocated,
+            reserved=blocks.reserved,
+            allocated=blocks.allocated,
+            allowed=blocks.allowed,
+            advice=IS_EXPANDABLE if blocks.settings.expandable and _ADVISES_LESS else TRY_EXPANDABLE,
         )
 
     def run_kernel(
@@ -90,7 +117,7 @@ class VirtualMemory:
 
         Args:
             in_backward: whether it is the backward pass's thread: each thread has workspaces of its own.
-            allocate: takes blocks for results, when it is their turn; for those whose turn does not come it isn't called.
+            allocate: takes blocks for results when it is their turn; it isn't called for those without a turn.
         """
         steps = scratch(self.card, func, args, out, kwargs)
         if not steps:
@@ -103,6 +130,10 @@ class VirtualMemory:
                 allocate(step)
             elif isinstance(step, Workspace):
                 self._keep(step, in_backward)
+            elif isinstance(step, FirstThatFits):
+                self._release(self._first_that_fits(step.sizes))
+            elif isinstance(step, Unknown):
+                self.unknown[step.sentence] = None
             elif step >= 0:
                 taken.append((step, self.blocks.allocate(step)))
             else:
@@ -114,6 +145,14 @@ class VirtualMemory:
         if (workspace.name, in_backward) not in self._workspaces:
             self._workspaces.add((workspace.name, in_backward))
             self.blocks.allocate(workspace.nbytes)
+
+    def _first_that_fits(self, sizes: tuple[int, ...]) -> Block | None:
+        for size in sizes[:-1]:
+            try:
+                return self.blocks.allocate(size)
+            except OutOfRoom:
+                continue
+        return self.blocks.allocate(sizes[-1])
 
     def _give_back(self, taken: list[tuple[int, Block | None]], nbytes: int) -> None:
         last = max(index for index, (size, _) in enumerate(taken) if size == nbytes)
@@ -136,12 +175,12 @@ def _allocator(card: Card) -> CachingAllocator:
     Raises:
         BadValue: a setting that PyTorch would refuse, too.
     """
-    texts = (os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
-    parts = (part.partition(":") for text in texts for part in text.lower().replace(" ", "").split(","))
-    settings = {name: value for name, _, value in parts}
-    if settings.get("expandable_segments") == "true":
-        return ExpandableAllocator(limit=card.room)
-    most = settings.get("max_split_size_mb")
-    if most is not None and not most.isdecimal():
-        raise BadValue(f"max_split_size_mb:{most} is not a number of MiB: give a whole number above 20.")
-    return CachingAllocator(limit=card.room, max_split_size=None if most is None else int(most) * MIB)
+    # AcceleratorAllocatorConfig::instance reads the first of these that is set, if only to nothing.
+    texts = (os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+    settings = read_settings(next((text for text in texts if text is not None), ""))
+    settings = replace(settings, older_first=TORCH >= (2, 13))
+    kind = ExpandableAllocator if settings.expandable else CachingAllocator
+    return kind(limit=card.room, settings=settings)
+
+
+_ADVISES_LESS = TORCH > (2, 13)  # seen in 2.15, not in 2.13

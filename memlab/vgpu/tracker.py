@@ -53,7 +53,7 @@ class VirtualTracker(Tracker):
             in_backward = self._phase is Phase.BACKWARD
             self._memory.run_kernel(func, args, kwargs, out, in_backward, partial(self._see_result, out))
         except OutOfRoom as error:
-            self._refuse(error.asked)
+            self._refuse(error.segment)
         return out
 
     def _see_result(self, out: Any, which: Result) -> None:
@@ -72,7 +72,7 @@ class VirtualTracker(Tracker):
         try:
             record.block = self._memory.blocks.allocate(record.nbytes)
         except OutOfRoom as error:
-            self._refuse(error.asked)
+            self._refuse(error.segment)
         self._count_slack(record, 1)
 
     def _give(self, record: Record) -> None:
@@ -90,7 +90,7 @@ class VirtualTracker(Tracker):
             self._workspace.nbytes += slack
             self.live += slack
 
-    def _refuse(self, asked: int) -> NoReturn:
-        blocks = self._memory.blocks
-        self.failed = replace(self._failure(asked), in_use=blocks.allocated, limit=blocks.limit)
-        raise BudgetExceeded(self._memory.out_of_memory(asked))
+    def _refuse(self, segment: int) -> NoReturn:
+        memory = self._memory
+        self.failed = replace(self._failure(segment), in_use=memory.blocks.allocated, limit=memory.limit)
+        raise BudgetExceeded(memory.out_of_memory(segment))

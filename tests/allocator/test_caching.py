@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.allocator import CachingAllocator, ExpandableAllocator, OutOfRoom, rounded, segment_size
+from memlab.allocator import CachingAllocator, ExpandableAllocator, OutOfRoom, Settings, rounded, segment_size
 from memlab.errors import BadValue
 from memlab.units import MIB
 
@@ -94,7 +94,7 @@ def test_rule_8_cached_segments_are_given_back_before_it_is_out_of_room():
 
 
 def oversized_from_32(limit=None):
-    return CachingAllocator(limit=limit, max_split_size=32 * MIB)
+    return CachingAllocator(limit=limit, settings=Settings(max_split_size=32 * MIB))
 
 
 def test_rule_10_an_oversized_block_is_never_split():
@@ -140,9 +140,10 @@ def test_rule_10_else_several_are_given_back_the_largest_first():
     assert sorted(segment.size // MIB for segment in allocator.segments.values()) == [34, 96]
 
 
-def test_rule_10_the_limit_must_be_above_20_mib():
-    with pytest.raises(BadValue, match="give more than 20971520"):
-        CachingAllocator(max_split_size=20 * MIB)
+def test_rule_10_the_limit_must_not_be_below_20_mib():
+    assert Settings(max_split_size=20 * MIB).oversized(20 * MIB)
+    with pytest.raises(BadValue, match="max_split_size_mb:19 is not allowed: give 20 or more"):
+        Settings(max_split_size=19 * MIB)
 
 
 def test_fragmentation_keeps_a_segment_from_being_given_back():
@@ -283,7 +284,8 @@ ACTIONS = st.lists(
 
 
 @pytest.mark.parametrize(
-    "kind", [CachingAllocator, ExpandableAllocator, partial(CachingAllocator, max_split_size=24 * MIB)]
+    "kind",
+    [CachingAllocator, ExpandableAllocator, partial(CachingAllocator, settings=Settings(max_split_size=24 * MIB))],
 )
 @given(actions=ACTIONS, limit=st.none() | st.integers(0, 200 * MIB))
 def test_what_always_holds(kind, actions, limit):

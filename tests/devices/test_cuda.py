@@ -69,9 +69,11 @@ def card(monkeypatch):
         "get_device_properties": lambda device: properties,
         "memory_stats_as_nested_dict": card.stats,
         "reset_peak_memory_stats": card.reset,
+        "memory_allocated": lambda device: card.held,
         "max_memory_allocated": lambda device: card.peak,
         "max_memory_reserved": lambda device: card.peak_reserved,
         "set_per_process_memory_fraction": lambda fraction, device: card.fractions.append(fraction),
+        "get_per_process_memory_fraction": lambda device: card.fractions[-1] if card.fractions else 1.0,
         "synchronize": wait,
         "get_rng_state": lambda device: None,
         "set_rng_state": lambda state, device: None,
@@ -102,11 +104,13 @@ def test_a_budget_allows_every_byte_of_it(budget):
 
 def test_a_budget_is_set_and_taken_back(card):
     device = Cuda(torch.device("cuda:0"))
-    device.set_budget(TOTAL // 2)
-    device.set_budget(2 * TOTAL)
     device.set_budget(None)
-    assert int(card.fractions[0] * TOTAL) == TOTAL // 2
-    assert card.fractions[1:] == [1.0, 1.0]
+    assert card.fractions == []  # PyTorch would say "... allowed" from then on
+    device.set_budget(2 * TOTAL)
+    device.set_budget(TOTAL // 2)
+    device.set_budget(None)
+    assert int(card.fractions[1] * TOTAL) == TOTAL // 2
+    assert card.fractions[::2] == [1.0, 1.0]
 
 
 def test_peaks_are_of_the_step_whoever_resets_the_counters_within_it(card):
@@ -158,6 +162,18 @@ def test_a_run_waits_for_the_card_and_tells_what_was_there_before(card):
     assert (card.fractions[0] * TOTAL, card.fractions[-1]) == (pytest.approx(2**30), 1.0)
 
 
+def test_a_card_that_is_not_empty_is_told(card):
+    card.move(held=TOTAL // 2)
+
+    def train(device):
+        yield None
+
+    (note,) = Run(train, {}, OnTheHost(), steps=1).complete().notes
+    assert note.startswith("7.28 GiB of Tesla T4 were held before the run, by ")
+    card.move(held=TOTAL // 200)
+    assert Run(train, {}, OnTheHost(), steps=1).complete().notes == ()
+
+
 def test_an_allocation_that_no_tensor_explains_is_workspace(card):
     device = OnTheHost()
     tracker = device.tracker(None)
@@ -176,3 +192,19 @@ def test_what_devices_say_of_themselves(card):
     assert Cpu().computes
     assert Cpu().facts() == {}
     assert (Cpu().keeps_history, Cuda.keeps_history) == (False, True)
+
+
+def test_a_cudnn_that_pytorch_refuses_does_not_end_a_recording(card, monkeypatch):
+    def refuses():
+        raise RuntimeError("cuDNN version incompatibility: built with (9, 20, 0)\nmore words")
+
+    monkeypatch.setattr(torch.backends.cudnn, "version", refuses)
+    assert Cuda(torch.device("cuda:0")).facts()["cudnn"] == "cuDNN version incompatibility: built with (9, 20, 0)"
+
+
+def test_the_allocator_is_set_by_the_name_that_is_not_deprecated(card, monkeypatch):
+    told = []
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", told.append, raising=False)
+    monkeypatch.delattr(torch.cuda.memory, "_set_allocator_settings")
+    Cuda(torch.device("cuda:0")).set_allocator("expandable_segments:True")
+    assert told == ["expandable_segments:True"]

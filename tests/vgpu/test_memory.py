@@ -70,8 +70,11 @@ def test_out_of_memory_in_cudas_own_words():
     assert trace.oom.in_use == 14 * 1024 * MIB
     assert trace.oom.message == (
         "CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total capacity of 14.56 GiB of which "
-        "450.44 MiB is free. Of the allocated memory 14.00 GiB is allocated by PyTorch, and 0 bytes is reserved by "
-        "PyTorch but unallocated."
+        "450.44 MiB is free. Including non-PyTorch memory, this process has 14.12 GiB memory in use. Of the allocated "
+        "memory 14.00 GiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. If reserved but "
+        "unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+        "fragmentation.  See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html"
+        "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
     )
     words = "out of memory in other at aten.empty: asked for 1.00 GiB with 14.0 GiB of 14.4 GiB in use"
     assert trace.sentence.startswith(words)
@@ -83,6 +86,7 @@ def test_a_budget_takes_from_the_card():
     assert predict(train_pieces, budget="900 MiB").oom is None
     too_much = predict(train_pieces, budget="100 GiB", gpu="L4", piece=1024 * MIB, count=30)
     assert too_much.oom.limit == find_card("L4").room
+    assert "allowed" not in too_much.oom.message  # a fraction of 1 is none
 
 
 def test_cached_blocks_are_given_back_before_memory_runs_out():
@@ -112,9 +116,109 @@ def test_a_limit_for_splitting_follows_the_environment(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("value", "message"), [("20", "give more than 20971520"), ("much", "max_split_size_mb:much is not a number of MiB")]
+    ("value", "message"), [("19", "give 20 or more"), ("much", "max_split_size_mb:much is not allowed: give a whole")]
 )
 def test_a_limit_that_pytorch_refuses_is_refused(monkeypatch, value, message):
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", f"max_split_size_mb:{value}")
     with pytest.raises(BadValue, match=message):
         predict(train_pieces)
+
+
+def test_the_new_name_of_the_settings_hides_the_old_one(monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "roundup_power2_divisions:4")
+    assert predict(train_tensor, steps=1).peak_allocated == 5 * MIB
+    assert predict(train_tensor, steps=1, size=9 * MIB).peak_allocated == 10 * MIB
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
+    assert predict(train_tensor, steps=1, size=9 * MIB).peak_allocated == 9 * MIB
+
+
+@pytest.mark.parametrize("setting", ["backend:cudaMallocAsync", "throw_on_cudamalloc_oom:True"])
+def test_settings_that_are_not_followed_are_said(monkeypatch, setting):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", f"pinned_use_background_threads:True,{setting}")
+    (note,) = predict(train_tensor).notes
+    assert note == f"{setting} is not followed: what is predicted is PyTorch's own allocator without it."
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "pinned_use_background_threads:True,backend:native")
+    assert not predict(train_tensor).notes
+
+
+def train_tensor(device, *, size=5 * MIB, fraction=1.0):
+    """Fills the card with tensors of a size."""
+    if fraction < 1.0:
+        torch.cuda.set_per_process_memory_fraction(fraction)
+    held = []
+    while True:
+        held.append(torch.empty(size, dtype=torch.uint8, device=device))
+        yield None
+
+
+def test_what_did_not_fit_is_a_segment():
+    trace = predict(train_tensor, steps=100, budget="50 MiB")
+    assert trace.oom.asked == 20 * MIB
+    assert trace.oom.limit == 50 * MIB
+    assert trace.oom.in_use == 40 * MIB
+    assert trace.oom.message.startswith(
+        "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of"
+    )
+    assert "memory in use. 50.00 MiB allowed; Of the allocated memory 40.00 MiB is allocated" in trace.oom.message
+
+
+def test_a_fraction_is_a_limit_and_the_rest_of_the_card_is_free():
+    trace = predict(train_tensor, steps=20, size=2**30, fraction=0.5)
+    assert trace.oom.limit == find_card("T4").capacity // 2
+    assert trace.oom.in_use == 7 * 2**30
+    assert "of which 7.44 GiB is free." in trace.oom.message
+    assert " 7.28 GiB allowed; " in trace.oom.message
+
+
+def test_a_fraction_in_the_settings_is_a_limit(monkeypatch):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "per_process_memory_fraction:0.25")
+    assert predict(train_tensor, steps=20, size=2**30).oom.limit == find_card("T4").capacity // 4
+
+
+def test_with_a_fraction_the_free_part_of_an_expandable_page_is_used_up_to_it(monkeypatch):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    trace = predict(train_tensor, steps=100, budget="50 MiB")
+    assert (trace.oom.in_use, trace.peak_reserved) == (40 * MIB, 40 * MIB)
+
+
+def test_expandable_segments_get_other_advice_where_pytorch_has_it(monkeypatch):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    endings = {}
+    for newer in (False, True):
+        monkeypatch.setattr("memlab.vgpu.memory._ADVISES_LESS", newer)
+        endings[newer] = predict(train_tensor, steps=100, budget="50 MiB").oom.message.partition("but unallocated. ")[2]
+    assert endings[False].startswith("If reserved but unallocated memory is large try setting")
+    assert endings[True].startswith("expandable_segments is enabled. If instead the process is running out of virtual")
+
+
+def test_a_loop_may_halve_its_batch_when_memory_runs_out():
+    def train(device, *, batch=64):
+        while True:
+            try:
+                loss = torch.empty(batch * 2**30, dtype=torch.uint8, device=device)[0]
+            except torch.OutOfMemoryError:
+                batch //= 2
+                continue
+            yield loss
+            yield torch.cuda.memory_stats()["num_ooms"] + torch.cuda.memory_stats()["num_alloc_retries"]
+
+    trace = predict(train, steps=2)
+    assert trace.oom is None
+    assert trace.peak_reserved == 8 * 2**30
+    assert trace.losses[1] == 3 + 3
+
+
+def test_what_a_loop_does_at_its_end_means_the_card():
+    def train(device):
+        held = torch.empty(5 * MIB, dtype=torch.uint8, device=device)
+        try:
+            while True:
+                yield None
+        finally:
+            ends.append(torch.cuda.memory_allocated())
+            torch.cuda.set_per_process_memory_fraction(1.0)
+            del held
+
+    ends = []
+    assert predict(train, steps=2).oom is None
+    assert ends == [5 * MIB]

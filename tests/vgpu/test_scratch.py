@@ -8,7 +8,6 @@ import torch
 
 from memlab.vgpu import find_card
 from memlab.vgpu.scratch import RULES, scratch
-from memlab.vgpu.scratch import cublas
 from memlab.vgpu.scratch.reduction import buffers
 from tests.allocator.test_real_traces import FOLDER
 

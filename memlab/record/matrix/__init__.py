@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 from memlab.record.case import Case
 from memlab.record.matrix import (
+    allocator,
     attention,
     blocks,
+    convolutions,
     embeddings,
     habits,
     layers,
@@ -13,10 +15,24 @@ from memlab.record.matrix import (
     losses,
     nets,
     optimizers,
+    walls,
 )
 
 # nets first: should time run out, its first cases are worth the most
-FAMILIES = (nets, libraries, attention, blocks, losses, optimizers, embeddings, layers, habits)
+FAMILIES = (
+    nets,
+    convolutions,
+    libraries,
+    attention,
+    blocks,
+    losses,
+    optimizers,
+    embeddings,
+    layers,
+    habits,
+    walls,
+    allocator,
+)
 
 
 def matrix() -> Iterator[Case]:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from memlab.vgpu.cards import Card
+from memlab.vgpu.convolutions import steps as convolutions
 from memlab.vgpu.scratch import attention, cublas, indexing, layers, losses, reductions, sorting
 from memlab.vgpu.scratch.rule import Step
 
-KINDS = (reductions, indexing, attention, cublas, losses, sorting, layers)
+KINDS = (reductions, indexing, attention, cublas, losses, sorting, layers, convolutions)
 RULES = {operator: rule for kind in KINDS for operator, rule in kind.RULES.items()}
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from memlab.units import MIB
-from memlab.vgpu.versions import TORCH
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.rule import Rule, Step, Workspace
+from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
 LT_WORKSPACE = MIB  # parseCUDABlasLtWorkspaceSize

@@ -25,7 +25,21 @@ class Workspace:
     nbytes: int
 
 
+@dataclass(frozen=True)
+class FirstThatFits:
+    """Here the first of these sizes, in bytes, for which there is room is allocated and freed again."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Nobody knows what is allocated here; the sentence says so to the reader."""
+
+    sentence: str
+
+
 # A number of bytes is allocated until the operator's end; a negative one gives the last block of so many bytes back.
-Step = int | Result | Workspace
+Step = int | Result | Workspace | FirstThatFits | Unknown
 # Of the card, an operator's arguments and its results, in order. Without a ``Result`` the results come first.
 Rule = Callable[[Card, tuple[Any, ...], Any], Iterable[Step]]

@@ -1,0 +1,104 @@
+"""Every notebook at size ``gpu``, from its first cell to its last, on a card that is not there.
+
+Numbers are zeros there, so cells that judge numbers fail; ``numbers.toml`` says which, and why. Any other cell that
+fails is a defect of the CUDA path. ``python -m tests.cuda.notebooks CARD [NOTEBOOK ...]``
+"""
+
+import os
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+from tests.notebooks.cells import NOTEBOOKS
+from tests.standin.__main__ import environment
+
+NUMBERS = Path(__file__).with_name("numbers.toml")
+SECONDS = 900  # that one cell may take
+JUDGING = ("AssertionError", "ZeroDivisionError")  # what cells that judge numbers end in
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that ended in an error.
+
+    Attributes:
+        source: the cell.
+        error: the error's type.
+        message: what it says.
+        traceback: its lines.
+    """
+
+    source: str
+    error: str
+    message: str
+    traceback: str
+
+
+def failures(notebook: Path, card: str) -> list[Failure]:
+    """Run all the cells of a notebook on a card, whatever becomes of single ones; those that failed."""
+    told = environment(card, os.environ) | {"MEMLAB_SIZE": "gpu", "OMP_NUM_THREADS": "1"}
+    content = nbformat.read(notebook, as_version=4)
+    place = {"metadata": {"path": str(notebook.parent)}}
+    client = NotebookClient(content, timeout=SECONDS, kernel_name="python3", allow_errors=True, resources=place)
+    client.execute(env=told)
+    return list(_failed(content.cells))
+
+
+def _failed(cells: Iterable[nbformat.NotebookNode]) -> Iterator[Failure]:
+    for cell in cells:
+        for output in cell.get("outputs", ()):
+            if output.output_type == "error":
+                yield Failure(cell.source, output.ename, output.evalue, "\n".join(output.traceback))
+
+
+def expected(notebook: Path, card: str) -> list[dict[str, Any]]:
+    """The cells of a notebook that must fail on a card, as ``numbers.toml`` has them."""
+    entries = tomllib.loads(NUMBERS.read_text())["fails"]
+    return [entry for entry in entries if entry["notebook"] == notebook.stem and card in entry.get("cards", [card])]
+
+
+def judged(found: list[Failure], allowed: list[dict[str, Any]]) -> list[str]:
+    """What is wrong with a notebook: failures that are not allowed, and allowed ones that did not happen."""
+    wrong = []
+    for failure in found:
+        if not any(entry["cell"] in failure.source and _fits(failure, entry) for entry in allowed):
+            wrong.append(f"{failure.error}: {failure.message}\n{failure.source}\n{failure.traceback}")
+    for entry in allowed:
+        if not any(entry["cell"] in failure.source for failure in found):
+            wrong.append(f"numbers.toml lets {entry['cell']!r} fail, and it did not")
+    return wrong
+
+
+def _fits(failure: Failure, entry: dict[str, Any]) -> bool:
+    return failure.error in ([entry["error"]] if "error" in entry else JUDGING)
+
+
+def check(notebook: Path, card: str) -> list[str]:
+    """What is wrong with a notebook on a card; how long it took is printed."""
+    begun = time.monotonic()
+    found = failures(notebook, card)
+    wrong = judged(found, expected(notebook, card))
+    print(f"{notebook.stem} on {card}: {time.monotonic() - begun:.0f} s, {len(found)} cells that judge numbers failed")
+    return wrong
+
+
+def main(card: str, names: list[str]) -> int:
+    """The number of notebooks with which something is wrong, each told."""
+    count = 0
+    for notebook in NOTEBOOKS:
+        if not names or any(notebook.stem.startswith(name) for name in names):
+            wrong = check(notebook, card)
+            count += bool(wrong)
+            print("\n".join(wrong), flush=True)
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,152 @@
+"""memlab on a CUDA card that is not there. `make test` skips this: `make test-cuda` gives it the card."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from memlab import measure, predict
+from memlab.devices import Cuda, open_device
+from memlab.nets import GPT, MLP
+from memlab.record.recorder import allocator_settings
+from memlab.vgpu import find_card
+from tests.standin.cards import FIGURES
+
+pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs the stand-in's card: make test-cuda")
+
+
+@pytest.fixture
+def card():
+    """The name, for memlab, of the card that is there."""
+    return next(card for card, own in FIGURES.items() if own.name == torch.cuda.get_device_name())
+
+
+@pytest.fixture(autouse=True)
+def _starts_empty():
+    open_device("cuda").release()
+    assert torch.cuda.memory_allocated() == 0
+    yield
+    torch.cuda.empty_cache()
+
+
+def layers(device, *, width=512, batch_size=64):
+    model = MLP(4, width).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    while True:
+        loss = model(torch.randn(batch_size, width, device=device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+def characters(device, *, batch_size=4, checkpoint_every=0, precision="fp32"):
+    model = GPT(depth=4, width=128, heads=4, context=128, checkpoint_every=checkpoint_every).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    while True:
+        tokens = torch.randint(256, (batch_size, 128), device=device)
+        with torch.autocast("cuda", torch.float16, enabled=precision == "fp16"):
+            loss = model(tokens, tokens)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+@pytest.mark.parametrize(
+    ("loop", "settings"),
+    [(layers, {}), (characters, {}), (characters, {"checkpoint_every": 1}), (characters, {"precision": "fp16"})],
+)
+def test_what_is_predicted_beside_a_card_is_what_is_measured_on_it(loop, settings, card):
+    predicted = predict(loop, gpu=card, **settings)
+    assert torch.cuda.memory_allocated() == 0  # nothing was made on the card that is there
+    measured = measure(loop, device="cuda", **settings)
+    assert (predicted.source, measured.source) == ("predicted", "measured")
+    assert predicted.peak_allocated == pytest.approx(measured.peak_allocated, rel=0.005)
+    assert predicted.peak_reserved == pytest.approx(measured.peak_reserved, rel=0.03)
+    assert sum(measured.by_category.values()) == measured.peak_allocated
+    gc.collect()
+    assert torch.cuda.memory_allocated() == 0
+
+
+def test_backward_works_on_the_card_after_a_prediction(card):
+    predict(layers, gpu=card)
+    weight = nn.Parameter(torch.ones(100, 100, device="cuda"))
+    (weight @ weight).sum().backward()
+    assert weight.grad.shape == (100, 100)
+
+
+def test_the_card_is_what_its_figures_say(card):
+    facts = Cuda(torch.device("cuda")).facts()
+    assert facts["total_memory"] == find_card(card).capacity
+    assert facts["capability"] == list(divmod(find_card(card).sm, 10))
+    assert facts["processors"] == find_card(card).processors
+    free, total = torch.cuda.mem_get_info()
+    assert (free, total) == (find_card(card).room, find_card(card).capacity)
+
+
+def greedy(device):
+    kept = []
+    while True:
+        kept.append(torch.empty(2**30, dtype=torch.uint8, device=device))
+        if len(kept) % 100 == 0:
+            yield None
+
+
+@pytest.mark.parametrize("budget", [None, "5 GiB"])
+def test_out_of_memory_is_a_result_and_the_next_run_starts_on_an_empty_card(budget):
+    failed = measure(greedy, device="cuda", budget=budget)
+    assert failed.oom is not None
+    assert failed.oom.asked == 2**30
+    if budget:
+        assert failed.oom.limit == 5 * 2**30
+    assert torch.cuda.memory_allocated() == 0
+    assert measure(layers, device="cuda").oom is None
+
+
+def test_a_run_after_an_error_frees_what_its_frames_hold_and_says_what_a_name_holds(monkeypatch):
+    empty = measure(layers, device="cuda")
+
+    def fails():
+        model = MLP(4, 4096).to("cuda")
+        assert model is None
+
+    try:
+        fails()
+    except AssertionError as error:
+        monkeypatch.setattr(sys, "last_value", error, raising=False)
+    assert torch.cuda.memory_allocated() > 2**28
+    after = measure(layers, device="cuda")
+    assert (after.peak_allocated, after.notes) == (empty.peak_allocated, ())
+    monkeypatch.setattr(sys.modules["__main__"], "kept", torch.empty(2**31, device="cuda"), raising=False)
+    (note,) = measure(layers, device="cuda").notes
+    assert f"8.00 GiB of {torch.cuda.get_device_name()} were held before the run, by kept (8.00 GiB)" in note
+
+
+def test_expandable_segments_are_switched_on_and_off():
+    device = Cuda(torch.device("cuda"))
+
+    def expandable():
+        tensor = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+        kinds = {segment["is_expandable"] for segment in torch.cuda.memory_snapshot()}
+        del tensor
+        return kinds
+
+    with allocator_settings("expandable_segments:True", device):
+        assert expandable() == {True}
+    assert expandable() == {False}
+
+
+def test_without_a_card_the_cuda_build_predicts_and_measures_on_the_host():
+    code = (
+        "import torch; from memlab import measure, predict; from tests.cuda.test_card import layers\n"
+        "assert not torch.cuda.is_available()\n"
+        "assert predict(layers, gpu='T4').peak_allocated > 0\n"
+        "assert measure(layers).device.startswith('CPU')"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("STANDIN_", "LD_PRELOAD"))}
+    subprocess.run([sys.executable, "-m", "tests.standin", "T4:0", "-c", code], check=True, env=environment)
