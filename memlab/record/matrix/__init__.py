@@ -8,6 +8,7 @@ from memlab.record.matrix import (
     attention,
     blocks,
     convolutions,
+    derivatives,
     embeddings,
     habits,
     layers,
@@ -30,6 +31,7 @@ FAMILIES = (
     embeddings,
     layers,
     habits,
+    derivatives,
     walls,
     allocator,
 )

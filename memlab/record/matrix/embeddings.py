@@ -71,7 +71,7 @@ def embedding(
 def tied(device: torch.device, *, count: int = 2048, rows: int = 4000, width: int = 128) -> Iterator[Tensor]:
     """The table is the last layer, too."""
     model = nn.Sequential(nn.Embedding(rows, width), nn.LayerNorm(width), nn.Linear(width, rows, bias=False))
-    model[2].weight = model[0].weight  # type: ignore[union-attr]
+    model[2].weight = model[0].weight
 
     def forward() -> Tensor:
         tokens = torch.randint(rows, (8, count // 8)).to(device)

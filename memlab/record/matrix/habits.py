@@ -1,4 +1,4 @@
-"""What people do around a training step: evaluate, accumulate, keep, differentiate twice, freeze, share, offload."""
+"""What people do around a training step: evaluate, accumulate, keep, freeze, share, offload."""
 
 from collections.abc import Callable, Iterator
 
@@ -25,17 +25,17 @@ def habit(device: torch.device, *, name: str = "plain") -> Steps:
     yield from HABITS[name](device)
 
 
-def _model(device: torch.device, classes: int = 50) -> nn.Sequential:
+def make_model(device: torch.device, classes: int = 50) -> nn.Sequential:
     layers = [nn.Linear(64, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, classes)]
     return nn.Sequential(*layers).to(device)
 
 
-def _batch(device: torch.device, rows: int = ROWS) -> tuple[Tensor, Tensor]:
+def make_batch(device: torch.device, rows: int = ROWS) -> tuple[Tensor, Tensor]:
     return torch.randn(rows, 64).to(device), torch.randint(50, (rows,)).to(device)
 
 
 def _train(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, rows: int = ROWS) -> Tensor:
-    x, labels = _batch(device, rows)
+    x, labels = make_batch(device, rows)
     loss = F.cross_entropy(model(x), labels)
     loss.backward()
     optimizer.step()
@@ -44,14 +44,14 @@ def _train(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.dev
 
 
 def _plain(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
         yield _train(model, optimizer, device)
 
 
 def _changing_batches(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
         for rows in (700, 1300, 333, 2048):
@@ -60,11 +60,11 @@ def _changing_batches(device: torch.device) -> Steps:
 
 
 def _accumulated(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
         for _ in range(4):
-            x, labels = _batch(device, ROWS // 4)
+            x, labels = make_batch(device, ROWS // 4)
             loss = F.cross_entropy(model(x), labels) / 4
             loss.backward()
         optimizer.step()
@@ -73,25 +73,25 @@ def _accumulated(device: torch.device) -> Steps:
 
 
 def _evaluated(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
         loss = _train(model, optimizer, device)
         model.eval()
         with torch.no_grad():
-            predictions = [model(_batch(device, 3 * ROWS)[0]).argmax(1) for _ in range(3)]
+            predictions = [model(make_batch(device, 3 * ROWS)[0]).argmax(1) for _ in range(3)]
             torch.cat(predictions).float().mean()
         model.train()
         yield loss
 
 
 def _inferred(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
         loss = _train(model, optimizer, device)
         with torch.inference_mode():
-            x, labels = _batch(device, 2 * ROWS)
+            x, labels = make_batch(device, 2 * ROWS)
             logits = model(x)
             (
                 F.cross_entropy(logits, labels),
@@ -101,10 +101,10 @@ def _inferred(device: torch.device) -> Steps:
 
 
 def _losses_kept(device: torch.device) -> Steps:
-    model, kept = _model(device), []
+    model, kept = make_model(device), []
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
-        x, labels = _batch(device)
+        x, labels = make_batch(device)
         loss = F.cross_entropy(model(x), labels)
         kept.append(loss)
         loss.backward()
@@ -114,10 +114,10 @@ def _losses_kept(device: torch.device) -> Steps:
 
 
 def _graph_kept(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
-        x, labels = _batch(device)
+        x, labels = make_batch(device)
         logits = model(x)
         loss = F.cross_entropy(logits, labels)
         loss.backward(retain_graph=True)
@@ -127,46 +127,16 @@ def _graph_kept(device: torch.device) -> Steps:
         yield loss
 
 
-def _gradient_penalty(device: torch.device) -> Steps:
-    model = _model(device)
-    optimizer = torch.optim.AdamW(model.parameters())
-    while True:
-        x, labels = _batch(device)
-        x.requires_grad_()
-        loss = F.cross_entropy(model(x), labels)
-        (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
-        total = loss + (gradient.norm(dim=1) - 1).square().mean()
-        total.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        yield total
-
-
-def _smooth_gradient_penalty(device: torch.device) -> Steps:
-    model = nn.Sequential(nn.Linear(64, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 1))
-    model.to(device)
-    optimizer = torch.optim.AdamW(model.parameters())
-    while True:
-        x = _batch(device)[0].requires_grad_()
-        (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
-        loss = gradient.square().sum(1).mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        yield loss
-
-
 def _adversaries(device: torch.device) -> Steps:
-    generator, judge = _model(device, 64), _model(device, 1)
+    generator, judge = make_model(device, 64), make_model(device, 1)
     optimizers = [torch.optim.Adam(model.parameters(), betas=(0.5, 0.999)) for model in (generator, judge)]
     while True:
-        real, noise = _batch(device)[0], torch.randn(ROWS, 64, device=device)
+        real, noise = make_batch(device)[0], torch.randn(ROWS, 64, device=device)
         made = generator(noise)
         scores = judge(real), judge(made.detach())
-        loss = sum(
-            F.binary_cross_entropy_with_logits(score, torch.full_like(score, truth))
-            for score, truth in zip(scores, (1.0, 0.0), strict=True)
-        )
+        loss = torch.zeros((), device=device)
+        for score, truth in zip(scores, (1.0, 0.0), strict=True):
+            loss = loss + F.binary_cross_entropy_with_logits(score, torch.full_like(score, truth))
         optimizers[1].zero_grad()
         loss.backward()
         optimizers[1].step()
@@ -177,10 +147,10 @@ def _adversaries(device: torch.device) -> Steps:
 
 
 def _teacher(device: torch.device) -> Steps:
-    model, teacher = _model(device), _model(device).eval().requires_grad_(False)
+    model, teacher = make_model(device), make_model(device).eval().requires_grad_(False)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
-        x, _ = _batch(device)
+        x, _ = make_batch(device)
         with torch.no_grad():
             wanted = F.log_softmax(teacher(x) / 2, 1)
         loss = F.kl_div(F.log_softmax(model(x) / 2, 1), wanted, reduction="batchmean", log_target=True)
@@ -191,7 +161,7 @@ def _teacher(device: torch.device) -> Steps:
 
 
 def _frozen(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     model[0].requires_grad_(False)
     model[2].requires_grad_(False)
     optimizer = torch.optim.AdamW(model[4].parameters())
@@ -200,7 +170,7 @@ def _frozen(device: torch.device) -> Steps:
 
 
 def _unfrozen_later(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     model[0].requires_grad_(False)
     optimizer = torch.optim.AdamW(model[2:].parameters())
     yield _train(model, optimizer, device)
@@ -215,7 +185,7 @@ def _checkpointed(device: torch.device, *, sequential: bool = False) -> Steps:
     model.to(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
-        x, _ = _batch(device)
+        x, _ = make_batch(device)
         if sequential:
             x = checkpoint_sequential(model, 3, x, use_reentrant=False)
         else:
@@ -229,7 +199,7 @@ def _checkpointed(device: torch.device, *, sequential: bool = False) -> Steps:
 
 
 def _hooked(device: torch.device) -> Steps:
-    model, seen = _model(device), {}
+    model, seen = make_model(device), {}
     optimizer = torch.optim.AdamW(model.parameters())
     for index, layer in enumerate(model):
         layer.register_forward_hook(lambda layer, given, result, index=index: seen.update({index: result.detach()}))
@@ -240,7 +210,7 @@ def _hooked(device: torch.device) -> Steps:
 
 
 def _loaded(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     points = TensorDataset(torch.randn(2500, 64), torch.randint(50, (2500,)))
     while True:
@@ -253,58 +223,11 @@ def _loaded(device: torch.device) -> Steps:
 
 
 def _offloaded(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
         with torch.autograd.graph.save_on_cpu(pin_memory=device.type == "cuda"):
-            loss = F.cross_entropy(model(_batch(device)[0]), _batch(device)[1])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        yield loss
-
-
-def _per_sample(device: torch.device) -> Steps:
-    model = nn.Sequential(nn.Linear(64, 50), nn.Tanh(), nn.Linear(50, 10)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    weights = dict(model.named_parameters())
-
-    def one(weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        result: Tensor = torch.func.functional_call(model, weights, (x[None],))
-        return result.square().mean()
-
-    while True:
-        x, _ = _batch(device, 300)
-        gradients = torch.func.vmap(torch.func.grad(one), (None, 0))(weights, x)
-        for name, weight in weights.items():
-            weight.grad = gradients[name].mean(0)
-        optimizer.step()
-        yield model(x).square().mean().detach()
-
-
-def _jacobian(device: torch.device) -> Steps:
-    model = nn.Sequential(nn.Linear(64, 200), nn.Tanh(), nn.Linear(200, 10)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    while True:
-        x, _ = _batch(device, 100)
-        loss = torch.func.vmap(torch.func.jacrev(model))(x).square().sum()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        yield loss
-
-
-def _inner_steps(device: torch.device) -> Steps:
-    model = _model(device)
-    optimizer = torch.optim.AdamW(model.parameters())
-    while True:
-        x, labels = _batch(device, 300)
-        weights = dict(model.named_parameters())
-        for _ in range(2):
-            loss = F.cross_entropy(torch.func.functional_call(model, weights, (x,)), labels)
-            gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
-            weights = {name: w - 0.1 * g for (name, w), g in zip(weights.items(), gradients, strict=True)}
-        loss = F.cross_entropy(torch.func.functional_call(model, weights, (x,)), labels)
+            loss = F.cross_entropy(model(make_batch(device)[0]), make_batch(device)[1])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -312,7 +235,7 @@ def _inner_steps(device: torch.device) -> Steps:
 
 
 def _cleared(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
         loss = _train(model, optimizer, device)
@@ -322,7 +245,7 @@ def _cleared(device: torch.device) -> Steps:
 
 
 def _saved(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
         loss = _train(model, optimizer, device)
@@ -333,7 +256,7 @@ def _saved(device: torch.device) -> Steps:
 
 
 def _scheduled(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-3, device=device), capturable=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
     while True:
@@ -342,10 +265,10 @@ def _scheduled(device: torch.device) -> Steps:
 
 
 def _augmented(device: torch.device) -> Steps:
-    model = _model(device)
+    model = make_model(device)
     optimizer = torch.optim.AdamW(model.parameters())
     while True:
-        x, labels = _batch(device)
+        x, labels = make_batch(device)
         order = torch.randperm(ROWS, device=device)
         share = torch.rand((), device=device)
         logits = model(share * x + (1 - share) * x[order] + 0.1 * torch.randn_like(x))
@@ -360,7 +283,7 @@ def _in_place(device: torch.device) -> Steps:
     model = nn.Sequential(nn.Linear(64, WIDTH), nn.ReLU(inplace=True), nn.Linear(WIDTH, WIDTH)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     while True:
-        x = model(_batch(device)[0].mul_(2).clamp_(-3, 3))
+        x = model(make_batch(device)[0].mul_(2).clamp_(-3, 3))
         loss = x.add_(1.0).sigmoid_().mean()
         loss.backward()
         optimizer.step()
@@ -376,8 +299,6 @@ HABITS: dict[str, Callable[[torch.device], Steps]] = {
     "inferred": _inferred,
     "losses_kept": _losses_kept,
     "graph_kept": _graph_kept,
-    "gradient_penalty": _gradient_penalty,
-    "smooth_gradient_penalty": _smooth_gradient_penalty,
     "adversaries": _adversaries,
     "teacher": _teacher,
     "frozen": _frozen,
@@ -387,9 +308,6 @@ HABITS: dict[str, Callable[[torch.device], Steps]] = {
     "hooked": _hooked,
     "loaded": _loaded,
     "offloaded": _offloaded,
-    "per_sample": _per_sample,
-    "jacobian": _jacobian,
-    "inner_steps": _inner_steps,
     "cleared": _cleared,
     "saved": _saved,
     "scheduled": _scheduled,

@@ -92,12 +92,12 @@ class Maxout(nn.Module):
         return x.unflatten(1, (-1, 2)).max(2).values
 
 
+NAMES = (
+    "CELU ELU GELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid Mish PReLU ReLU ReLU6 RReLU SELU "
+    "SiLU Sigmoid Softplus Softshrink Softsign Tanh Tanhshrink Dropout AlphaDropout FeatureAlphaDropout"
+)
 ACTIVATIONS: dict[str, Callable[[int], nn.Module]] = {
-    name: lambda width, name=name: getattr(nn, name)()  # type: ignore[misc]
-    for name in (
-        "CELU ELU GELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid Mish PReLU ReLU ReLU6 RReLU SELU"
-        " SiLU Sigmoid Softplus Softshrink Softsign Tanh Tanhshrink Dropout AlphaDropout FeatureAlphaDropout"
-    ).split()
+    name: lambda width, name=name: getattr(nn, name)() for name in NAMES.split()
 } | {
     "GELU tanh": lambda width: nn.GELU("tanh"),
     "ReLU in place": lambda width: nn.ReLU(inplace=True),
@@ -129,7 +129,7 @@ class Bilinear(nn.Module):
         return self.layer(x, x)
 
 
-class Function_(nn.Module):
+class AsLayer(nn.Module):
     """A function as a layer."""
 
     def __init__(self, function: Function):
@@ -141,7 +141,7 @@ class Function_(nn.Module):
 
 
 def _as_layer(function: Function) -> Callable[[], nn.Module]:
-    return lambda: Function_(function)
+    return lambda: AsLayer(function)
 
 
 def _sampled(x: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ IMAGES: dict[str, Callable[[], nn.Module]] = {
 
 
 def _unpooled(x: Tensor) -> Tensor:
-    return F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2)
+    return F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), [2, 2])
 
 
 def _mask(x: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ FUNCTIONS: dict[str, Function] = {
     "sort of rows": lambda x: x.sort(0).values,
     "sort of all": lambda x: x.flatten().sort().values,
     "argsort": lambda x: x[x[:, 0].argsort()],
-    "stable argsort": lambda x: x.gather(1, x.argsort(1, stable=True)),
+    "stable argsort": lambda x: x.gather(1, x.argsort(dim=1, stable=True)),
     "topk": lambda x: x.topk(20, 1).values,
     "topk of all": lambda x: x.flatten().topk(1000).values,
     "kthvalue": lambda x: x.kthvalue(5, 1).values,

@@ -116,8 +116,14 @@ def _contrastive(output: Tensor, reduction: str) -> Tensor:
     return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.t(), labels)) / 2
 
 
-def _thirds(output: Tensor) -> tuple[Tensor, ...]:
-    return output.chunk(3, 0)
+def _halves(output: Tensor) -> tuple[Tensor, Tensor]:
+    first, second = output.chunk(2, 0)
+    return first, second
+
+
+def _thirds(output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    first, second, third = output.chunk(3, 0)
+    return first, second, third
 
 
 def _pair_signs(output: Tensor) -> Tensor:
@@ -174,7 +180,7 @@ OF_CLASSES: dict[str, Loss] = {
 }
 OF_PAIRS: dict[str, Loss] = {
     "cosine_embedding": lambda output, reduction: F.cosine_embedding_loss(
-        *output.chunk(2, 0), _pair_signs(output[::2]), reduction=reduction
+        *_halves(output), _pair_signs(output[::2]), reduction=reduction
     ),
     "triplet_margin": lambda output, reduction: F.triplet_margin_loss(*_thirds(output), reduction=reduction),
     "triplet_swap": lambda output, reduction: F.triplet_margin_loss(*_thirds(output), swap=True, reduction=reduction),
@@ -182,9 +188,9 @@ OF_PAIRS: dict[str, Loss] = {
         *_thirds(output), distance_function=lambda x, y: 1 - F.cosine_similarity(x, y), reduction=reduction
     ),
     "margin_ranking": lambda output, reduction: F.margin_ranking_loss(
-        *output.mean(1).chunk(2, 0), _pair_signs(output[::2]), reduction=reduction
+        *_halves(output.mean(1)), _pair_signs(output[::2]), reduction=reduction
     ),
-    "pairwise_distance": lambda output, reduction: F.pairwise_distance(*output.chunk(2, 0)).mean(),
+    "pairwise_distance": lambda output, reduction: F.pairwise_distance(*_halves(output)).mean(),
     "contrastive": _contrastive,
 }
 

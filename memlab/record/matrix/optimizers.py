@@ -1,6 +1,7 @@
 """Every optimizer of torch.optim, in each way that it has, and what people do to gradients and weights around it.
 
-Not here: L-BFGS, which stops when its numbers say so. Three layers, so that the gradients, the state and what an update needs beside them are most of the memory.
+Three layers, so that the gradients, the state and what an update needs beside them are most of the memory. Not here:
+L-BFGS, which stops when its numbers say so.
 """
 
 from collections.abc import Callable, Iterator

@@ -67,7 +67,12 @@ def _logits(card: Card, args: Given, out: Any) -> Iterable[Step]:
     yield from (size,)
     if weight is not None:
         yield from (_bytes(weight), size, -_bytes(weight), -size)
-    yield from (RESULT,) if reduction == NONE else (size, RESULT, *of_all(card, args[0]))
+    if reduction == NONE:
+        yield RESULT
+    else:
+        yield size
+        yield RESULT
+        yield from of_all(card, args[0])
 
 
 def _per_sample(card: Card, args: Given, out: Any) -> Iterable[Step]:
