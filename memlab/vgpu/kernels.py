@@ -37,10 +37,20 @@ def _in_full_storage(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch
     return make_fake(mode, whole.as_strided((), ()), out.fake_device)
 
 
+def _in_storage_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
+    """``col2im`` (Col2Im.cu): the result begins as large as the input, and is not given back what it has too much."""
+    size = args[0].numel()
+    if size <= out.numel():
+        return out
+    whole = torch.empty(size, dtype=out.dtype, device="meta")
+    return make_fake(mode, whole.as_strided(out.shape, out.stride()), out.fake_device)
+
+
 # Results that fake kernels get wrong for CUDA.
 CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten._scaled_dot_product_efficient_attention.default): _random_state_on_the_host,
     id(aten.log_sigmoid_forward.default): _empty_buffer,
+    id(aten.col2im.default): _in_storage_of_input,
     id(aten.mse_loss.default): _in_full_storage,
     id(aten.smooth_l1_loss.default): _in_full_storage,
     id(aten.binary_cross_entropy.default): _in_full_storage,
