@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: lab test test-torch test-cuda golden bench bench-gpu notebooks clean
+.PHONY: lab test test-torch test-cuda recordings golden bench bench-gpu notebooks clean
 
 lab: $(INSTALLED)
 	$(BIN)/memlab lab notebooks
@@ -37,6 +37,10 @@ test-torch:
 # make test-cuda TORCH=2.13.0
 test-cuda:
 	$(PYTHON) -m tests.cuda --torch $(TORCH) $(if $(QUICK),--quick)
+
+# The recordings in tests/recordings/ that the stand-in made, anew, for one version of PyTorch and three cards.
+recordings:
+	$(PYTHON) -m tests.cuda --torch $(TORCH) --parts recordings
 
 # What memlab says and draws, kept in tests/golden/: writes it again, for you to read in `git diff`.
 golden: $(INSTALLED)

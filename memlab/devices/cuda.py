@@ -118,7 +118,7 @@ class Cuda(Device):
         return {
             "driver": _driver(),
             "cuda": torch.version.cuda,
-            "cudnn": torch.backends.cudnn.version(),
+            "cudnn": _cudnn(),
             "total_memory": properties.total_memory,
             "capability": [properties.major, properties.minor],
             "processors": properties.multi_processor_count,
@@ -137,6 +137,14 @@ def _fraction(budget: int, total: int) -> float:
     while fraction < 1.0 and int(fraction * total) < budget:
         fraction = math.nextafter(fraction, 1.0)
     return fraction
+
+
+def _cudnn() -> int | str | None:
+    """cuDNN's version; where PyTorch refuses one that it was not built with, what it says: the run goes on."""
+    try:
+        return torch.backends.cudnn.version()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
 
 
 def _driver() -> str | None:

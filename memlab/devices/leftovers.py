@@ -27,9 +27,7 @@ def clear_last_error(device: torch.device) -> None:
         while isinstance(error, BaseException):
             if any(_held(variables, device) for variables in _variables(error)):
                 traceback.clear_frames(error.__traceback__)
-                list(
-                    _variables(error)
-                )  # until Python 3.12 these are copies, brought up to date when they are asked for
+                list(_variables(error))  # until Python 3.12 these are copies, brought up to date when asked for
             error = error.__cause__ or error.__context__
 
 

@@ -29,6 +29,8 @@ ALLOCATOR_VARIABLE = "PYTORCH_ALLOC_CONF"
 ALLOCATOR_DEFAULTS = "expandable_segments:False,large_segment_size_mb:20"  # all others, any settings put back
 STEPS = 6  # unwatched; the first sets up
 WATCHED = 8  # three X-rayed, the rest plain
+STEPS_WITHOUT_CLOCK = 3  # of either, where a device does not compute: from the third on nothing is new but time
+EVENTS = ".events.json.gz"  # how the files end that hold the allocator's own trace of one case
 
 
 def record(
@@ -42,7 +44,7 @@ def record(
     Args:
         cases: what to record, in this order.
         device: where.
-        file: JSON, begun or gone on with.
+        file: JSON, or ``.json.gz``, begun or gone on with.
         seconds: how long the whole may take.
         say: is told how each case went.
 
@@ -60,7 +62,7 @@ def record(
         case_begun = time.monotonic()
         recording["cases"][case.name] = result = _record_case(case, device, file)
         longest = max(longest, time.monotonic() - case_begun)
-        write_atomically(file, _text(recording))
+        write_atomically(file, _packed(_text(recording), file))
         say(f"{case.name}: {_summary(result)}")
     return recording
 
@@ -72,13 +74,19 @@ def read(file: Path) -> dict[str, Any]:
         NotARecording: the file is something else.
     """
     try:
-        recording = json.loads(file.read_text(encoding="utf-8"))
+        recording = json.loads(_unpacked(file))
         found = recording["memlab_recording"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise NotARecording(f"{file} is not a recording ({error}): give a file that memlab record wrote.") from None
     if found != FORMAT:
         raise NotARecording(f"{file} is a recording of format {found!r}, this memlab reads {FORMAT}: record it again.")
     return recording
+
+
+def recordings_in(folder: Path) -> list[Path]:
+    """The recordings in a folder, by name; files of events stand beside them."""
+    found = (*folder.glob("*.json"), *folder.glob("*.json.gz"))
+    return sorted(file for file in found if not file.name.endswith(EVENTS))
 
 
 @contextmanager
@@ -153,8 +161,8 @@ def _record_case(case: Case, device: Device, file: Path) -> dict[str, Any]:
 
 def _unwatched(case: Case, device: Device) -> dict[str, Any]:
     """Peaks and seconds of steps that nobody looks into: bytes are [allocated, reserved] a step."""
-    if not device.computes:
-        trace = Run(case.loop, case.settings, device, steps=3).complete()
+    if device.source == "predicted":  # only a run that is watched can be predicted
+        trace = Run(case.loop, case.settings, device, steps=STEPS_WITHOUT_CLOCK).complete()
         reserved = trace.peak_reserved
         peaks = [[step.peak_allocated, reserved] for step in trace.steps]
         said = {"message": trace.oom.message} if trace.oom else {}
@@ -163,7 +171,7 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
     device.release()
     generator = case.loop(device.device, **case.settings)
     try:
-        for _ in range(STEPS):
+        for _ in range(STEPS if device.computes else STEPS_WITHOUT_CLOCK):
             device.start_step()
             begun = time.perf_counter()
             next(generator)
@@ -176,12 +184,14 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
     finally:
         generator.close()
         device.release()
-    return {"peaks": peaks, "oom": False, "seconds": statistics.median(seconds[2:])}
+    clock = {"seconds": statistics.median(seconds[2:])} if device.computes else {}
+    return {"peaks": peaks, "oom": False, **clock}
 
 
 def _watched(case: Case, device: Device) -> dict[str, Any]:
     """The X-ray: what the peak is made of; and what watching costs."""
-    trace = Run(case.loop, case.settings, device, steps=WATCHED).complete()
+    steps = WATCHED if device.computes else STEPS_WITHOUT_CLOCK
+    trace = Run(case.loop, case.settings, device, steps=steps).complete()
     xrayed = [step.seconds for step in trace.steps[1:] if step.xrayed and step.seconds is not None]
     return {
         "xray_peak": trace.peak_allocated,
@@ -210,10 +220,23 @@ def _write_events(case: Case, device: Device, file: Path) -> str:
     finally:
         generator.close()
         device.release()
-    name = f"{file.stem}_{case.name.replace(' ', '_').replace('=', '-')}.json.gz"
+    stem = file.name.removesuffix(".gz").removesuffix(".json")
+    name = f"{stem}_{case.name.replace(' ', '_').replace('=', '-')}{EVENTS}"
     trace = recorder.trace(f"two steps of {case.name} from a cold start, on {device.name}, torch {torch.__version__}")
-    file.with_name(name).write_bytes(gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), mtime=0))
+    events = file.with_name(name)
+    write_atomically(events, _packed(json.dumps(trace, separators=(",", ":")), events))
     return name
+
+
+def _packed(text: str, file: Path) -> bytes:
+    """What is written to a file: compressed where its name says so, always to the same bytes."""
+    data = text.encode()
+    return gzip.compress(data, mtime=0) if file.suffix == ".gz" else data
+
+
+def _unpacked(file: Path) -> bytes:
+    data = file.read_bytes()
+    return gzip.decompress(data) if file.suffix == ".gz" else data
 
 
 def _text(recording: dict[str, Any]) -> str:

@@ -236,12 +236,11 @@ def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def set_allocator_settings(settings: str) -> None:
-    """Give CUDA's caching allocator settings while it is in use. The name has changed: torch 2.13 warns of the old one.
+    """Give CUDA's caching allocator settings while it is in use; those not named become what they were at first.
 
-    Lost without both: a recording with other settings fails, in words.
+    Lost without the name: a recording with other settings fails, in words.
     """
-    tell = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or torch.cuda.memory._set_allocator_settings
-    tell(settings)
+    torch._C._accelerator_setAllocatorSettings(settings)
 
 
 def in_compiled_code() -> bool:

@@ -47,7 +47,7 @@ class VirtualGpu(Device):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the prediction had to leave out."""
-        return tuple(self._prediction.notes)
+        return (*self._prediction.notes, *self._prediction.memory.remarks)
 
     @property
     def guesses(self) -> tuple[str, ...]:

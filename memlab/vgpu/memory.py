@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, read_settings
+from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, OutOfRoom, read_settings
 from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, cuda_message
 from memlab.vgpu.cards import Card
-from memlab.vgpu.scratch import scratch
-from memlab.vgpu.scratch.rule import RESULT, Result, Workspace
+from memlab.vgpu.scratch.rule import RESULT, FirstThatFits, Remark, Result, Workspace
+from memlab.vgpu.scratch.table import scratch
 from memlab.vgpu.versions import TORCH
 
 
@@ -21,6 +21,7 @@ class VirtualMemory:
         self.blocks = _allocator(card)
         if (fraction := self.blocks.settings.fraction) is not None:
             self.allow(int(fraction * card.capacity))
+        self.remarks: dict[str, None] = {}  # in order, each once
         self._workspaces: set[tuple[str, bool]] = set()
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
@@ -104,15 +105,21 @@ class VirtualMemory:
         )
 
     def run_kernel(
-        self, func: Any, args: tuple[Any, ...], out: Any, in_backward: bool, allocate: Callable[[Result], None]
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        in_backward: bool,
+        allocate: Callable[[Result], None],
     ) -> None:
         """Allocate what an operator needs beside its results, in the order that CUDA's kernels have.
 
         Args:
             in_backward: whether it is the backward pass's thread: each thread has workspaces of its own.
-            allocate: takes blocks for results, when it is their turn; for those whose turn does not come it isn't called.
+            allocate: takes blocks for results when it is their turn, where a rule says when that is.
         """
-        steps = scratch(self.card, func, args, out)
+        steps = scratch(self.card, func, args, out, kwargs)
         if not steps:
             return
         if not any(isinstance(step, Result) for step in steps):
@@ -123,17 +130,29 @@ class VirtualMemory:
                 allocate(step)
             elif isinstance(step, Workspace):
                 self._keep(step, in_backward)
+            elif isinstance(step, FirstThatFits):
+                self._release(self._first_that_fits(step.sizes))
+            elif isinstance(step, Remark):
+                self.remarks[step.sentence] = None
             elif step >= 0:
                 taken.append((step, self.blocks.allocate(step)))
             else:
                 self._give_back(taken, -step)
-        for _, block in taken:
+        for _, block in reversed(taken):
             self._release(block)
 
     def _keep(self, workspace: Workspace, in_backward: bool) -> None:
         if (workspace.name, in_backward) not in self._workspaces:
             self._workspaces.add((workspace.name, in_backward))
             self.blocks.allocate(workspace.nbytes)
+
+    def _first_that_fits(self, sizes: tuple[int, ...]) -> Block | None:
+        for size in sizes[:-1]:
+            try:
+                return self.blocks.allocate(size)
+            except OutOfRoom:
+                continue
+        return self.blocks.allocate(sizes[-1])
 
     def _give_back(self, taken: list[tuple[int, Block | None]], nbytes: int) -> None:
         last = max(index for index, (size, _) in enumerate(taken) if size == nbytes)

@@ -1,33 +1,42 @@
 """``python -m tests.cuda --torch 2.13.0``: memlab's CUDA path on cards that are not there. See CONTRIBUTING.md."""
 
 import argparse
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cuda.environment import ROOT, python_with_cuda
 from tests.standin.build import NoStandIn, check_tools
 
 CARDS = ("T4", "A100-40GB", "H100")
-QUICK_NOTEBOOKS = ("01", "06", "15")  # the allocator's own, checkpointing, the allocator
+PARTS = ("package", "notebooks", "recordings")
+QUICK_PARTS = ("package", "notebooks")
+ON_THE_CARD = ("tests/cuda/test_card.py", "tests/cuda/test_traces.py", "tests/test_run.py")
+CHECKPOINTS, RESIDUALS = "tests/nets/test_checkpointing.py", "tests/nets/test_resnet.py"
+ALSO_ON_THE_CARD = ("tests/tracking", "tests/techniques", CHECKPOINTS, RESIDUALS)  # all others that take a device
+QUICK_NOTEBOOKS = ("01", "07", "15")  # where bytes go; convolutions, which ask the real cuDNN; the allocator
 
 
-def commands(python: Path, card: str, quick: bool) -> Iterator[list[str | Path]]:
-    """What is run on a card, one process after the other."""
+def command(part: str, python: Path, card: str, quick: bool) -> list[str | Path]:
+    """What runs a part on a card."""
     on_card = [python, "-m", "tests.standin", card]
-    yield [*on_card, "-m", "pytest", "-p", "no:cacheprovider", "tests/cuda"]
-    yield [python, "-m", "tests.cuda.notebooks", card, *(QUICK_NOTEBOOKS if quick else ())]
+    return {
+        "package": [*on_card, "-m", "pytest", *ON_THE_CARD, *(() if quick else ALSO_ON_THE_CARD)],
+        "notebooks": [python, "-m", "tests.cuda.notebooks", card, *(QUICK_NOTEBOOKS if quick else ())],
+        "recordings": [*on_card, "-m", "tests.cuda.recordings"],
+    }[part]
 
 
-def passes(command: list[str | Path]) -> bool:
+def passes(words: list[str | Path]) -> bool:
     """Run a part; whether it went well."""
     begun = time.monotonic()
-    words = " ".join(map(str, command[1:]))
-    print(f"--- {words}", flush=True)
-    passed = subprocess.run(command, cwd=ROOT).returncode == 0
-    print(f"--- {'passed' if passed else 'FAILED'} after {time.monotonic() - begun:.0f} s: {words}", flush=True)
+    told = " ".join(map(str, words[2:]))
+    print(f"--- {told}", flush=True)
+    told_them = os.environ | {"MEMLAB_TEST_DEVICE": "cuda", "MEMLAB_SIZE": "ci", "OMP_NUM_THREADS": "1"}
+    passed = subprocess.run(words, cwd=ROOT, env=told_them).returncode == 0
+    print(f"--- {'passed' if passed else 'FAILED'} after {time.monotonic() - begun:.0f} s: {told}", flush=True)
     return passed
 
 
@@ -35,18 +44,20 @@ def main() -> int:
     """0 if all went well; 2 with a sentence if this machine has not what is needed."""
     parser = argparse.ArgumentParser(prog="python -m tests.cuda", description=__doc__)
     parser.add_argument("--torch", required=True, metavar="X.Y.Z", help="the version, whose CUDA build is installed")
-    parser.add_argument("--cards", nargs="+", default=CARDS, metavar="CARD", help="(default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="the part that runs with every submission: one card")
-    arguments = parser.parse_args()
+    parser.add_argument("--cards", nargs="+", metavar="CARD", help="(default: T4 A100-40GB H100)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="(default: all)")
+    parser.add_argument("--quick", action="store_true", help="what runs with every submission: minutes, on a T4")
+    asked = parser.parse_args()
     try:
         check_tools()
     except NoStandIn as error:
         print(error, file=sys.stderr)
         return 2
-    python = python_with_cuda(arguments.torch)
-    cards = arguments.cards[:1] if arguments.quick else arguments.cards
-    failed = [command for card in cards for command in commands(python, card, arguments.quick) if not passes(command)]
-    return 1 if failed else 0
+    python = python_with_cuda(asked.torch)
+    cards = asked.cards or (CARDS[:1] if asked.quick else CARDS)
+    parts = asked.parts or (QUICK_PARTS if asked.quick else PARTS)
+    passed = [passes(command(part, python, card, asked.quick)) for card in cards for part in parts]
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":

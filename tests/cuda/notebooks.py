@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -20,6 +21,7 @@ from tests.standin.__main__ import environment
 
 NUMBERS = Path(__file__).with_name("numbers.toml")
 SECONDS = 900  # that one cell may take
+JUDGING = ("AssertionError", "ZeroDivisionError")  # what cells that judge numbers end in
 
 
 @dataclass(frozen=True)
@@ -56,21 +58,25 @@ def _failed(cells: Iterable[nbformat.NotebookNode]) -> Iterator[Failure]:
                 yield Failure(cell.source, output.ename, output.evalue, "\n".join(output.traceback))
 
 
-def expected(notebook: Path) -> list[dict[str, str]]:
-    """The cells of a notebook that may fail: each a piece of its source (``cell``), an ``error`` and ``why``."""
+def expected(notebook: Path) -> list[dict[str, Any]]:
+    """The cells of a notebook that fail where nothing is computed, as ``numbers.toml`` has them."""
     return [entry for entry in tomllib.loads(NUMBERS.read_text())["fails"] if entry["notebook"] == notebook.stem]
 
 
-def judged(found: list[Failure], allowed: list[dict[str, str]]) -> list[str]:
+def judged(found: list[Failure], allowed: list[dict[str, Any]]) -> list[str]:
     """What is wrong with a notebook: failures that are not allowed, and allowed ones that did not happen."""
     wrong = []
     for failure in found:
-        if not any(entry["cell"] in failure.source and entry["error"] == failure.error for entry in allowed):
+        if not any(entry["cell"] in failure.source and _fits(failure, entry) for entry in allowed):
             wrong.append(f"{failure.error}: {failure.message}\n{failure.source}\n{failure.traceback}")
     for entry in allowed:
-        if not any(entry["cell"] in failure.source for failure in found):
+        if not (entry.get("sometimes") or any(entry["cell"] in failure.source for failure in found)):
             wrong.append(f"numbers.toml lets {entry['cell']!r} fail, and it did not")
     return wrong
+
+
+def _fits(failure: Failure, entry: dict[str, Any]) -> bool:
+    return failure.error in ([entry["error"]] if "error" in entry else JUDGING)
 
 
 def check(notebook: Path, card: str) -> list[str]:

@@ -10,7 +10,7 @@ from memlab.devices import Cpu
 from memlab.errors import NotARecording
 from memlab.record.case import Case
 from memlab.record.cases import find_cases
-from memlab.record.recorder import read, record
+from memlab.record.recorder import read, record, recordings_in
 from memlab.vgpu.gpu import VirtualGpu
 
 
@@ -126,3 +126,37 @@ def test_the_file_has_a_case_a_line(tmp_path):
     record(CASES[:2], Cpu(), file, seconds=60, say=silent)
     assert json.loads(file.read_text()) == read(file)
     assert sum(line.startswith('  "small width=') for line in file.read_text().splitlines()) == 2
+
+
+def test_a_recording_can_be_compressed_and_gone_on_with(tmp_path):
+    plain, packed = tmp_path / "t4.json", tmp_path / "t4.json.gz"
+    record(CASES[:1], VirtualGpu("T4"), packed, seconds=60, say=silent)
+    for file in (plain, packed):
+        record(CASES[:2], VirtualGpu("T4"), file, seconds=60, say=silent)
+    assert read(packed) == read(plain)
+    assert packed.stat().st_size < 0.7 * plain.stat().st_size
+    packed.write_bytes(packed.read_bytes()[:100])
+    with pytest.raises(NotARecording, match="is not a recording"):
+        read(packed)
+
+
+def test_the_recordings_of_a_folder_are_found_without_the_events_beside_them(tmp_path):
+    for name in ("b.json.gz", "a.json", "a_gpt.events.json.gz", "notes.txt"):
+        (tmp_path / name).touch()
+    assert [file.name for file in recordings_in(tmp_path)] == ["a.json", "b.json.gz"]
+
+
+class BytesOnly(Cpu):
+    """A device that computes nothing."""
+
+    source = "stand-in, not a GPU"
+    computes = False
+
+
+def test_where_nothing_is_computed_there_are_fewer_steps_and_no_seconds(tmp_path):
+    recording = record(CASES[:1], BytesOnly(), tmp_path / "cpu.json", seconds=60, say=silent)
+    assert recording["source"] == "stand-in, not a GPU"
+    (case,) = recording["cases"].values()
+    assert len(case["peaks"]) == 3
+    assert "seconds" not in case
+    assert case["xray_seconds"] is None

@@ -42,7 +42,7 @@ def cases() -> Iterator[Case]:
 
 
 def ballast(device: torch.device, left: int) -> list[torch.Tensor]:
-    """Tensors that leave so many MiB of the card free, as it counts, by 2. Powers of two, which no setting rounds up."""
+    """Tensors that leave so many MiB of the card free, by twos: powers of two, which no setting rounds up."""
     free, _ = torch.cuda.mem_get_info(device)
     wanted, held = free // (2 * MIB) * 2 - left, []
     while wanted > 0:

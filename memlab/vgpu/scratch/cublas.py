@@ -1,6 +1,6 @@
 """Products of matrices: workspaces of cuBLAS, and copies of what lies in memory as it cannot take it.
 
-cuBLAS has a workspace of its own (``Card.cublas_workspace``), and cublasLt, which adds a bias in the product, has another
+cuBLAS has a workspace (``Card.cublas_workspace``), and cublasLt, which adds a bias in the product, has another
 (``CublasHandlePool.cpp``):
 
 - torch 2.11: each is allocated once for each thread, cuBLAS's first, and stays;
@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from memlab.units import MIB
-from memlab.vgpu.versions import TORCH
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.rule import Rule, Step, Workspace
+from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
 LT_WORKSPACE = MIB  # parseCUDABlasLtWorkspaceSize

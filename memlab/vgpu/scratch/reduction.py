@@ -7,8 +7,7 @@ trace ``cold_200_amp`` shows them 27 times (8,388,608 and 16 bytes for the gradi
 
 from collections.abc import Sequence
 from math import prod
-
-import torch
+from typing import Protocol
 
 MAX_THREADS = 512
 WARP = 32
@@ -16,8 +15,17 @@ VECTOR = 4
 MIN_PER_THREAD, MAX_PER_THREAD = 16, 256
 
 
+class Strided(Protocol):
+    """Shape and strides, as of a tensor."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+    def stride(self) -> Sequence[int]: ...
+    def dim(self) -> int: ...
+
+
 def buffers(
-    tensor: torch.Tensor, dims: Sequence[int] | None, element: int, processors: int, threads: int
+    tensor: Strided, dims: Sequence[int] | None, element: int, processors: int, threads: int
 ) -> tuple[int, ...]:
     """Bytes of the two buffers of a reduction, or () where no output is shared among blocks.
 
@@ -65,7 +73,7 @@ def buffers(
     return (size if along_fastest else size * width * vector, 4 * grid)
 
 
-def _iterated(tensor: torch.Tensor, dims: Sequence[int] | None) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def _iterated(tensor: Strided, dims: Sequence[int] | None) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """The reduced and the kept dimensions, each (size, stride in elements), fastest first, neighbours joined.
 
     As ``TensorIterator`` orders and coalesces them.

@@ -25,7 +25,21 @@ class Workspace:
     nbytes: int
 
 
+@dataclass(frozen=True)
+class FirstThatFits:
+    """Here the first of these sizes, in bytes, for which there is room is allocated and freed again."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What the reader should know of what is allocated here, in a sentence."""
+
+    sentence: str
+
+
 # A number of bytes is allocated until the operator's end; a negative one gives the last block of so many bytes back.
-Step = int | Result | Workspace
+Step = int | Result | Workspace | FirstThatFits | Remark
 # Of the card, an operator's arguments and its results, in order. Without a ``Result`` the results come first.
 Rule = Callable[[Card, tuple[Any, ...], Any], Iterable[Step]]

@@ -1,0 +1,71 @@
+"""The matrix of ``memlab record`` on a card that is not there, kept in ``tests/recordings/``.
+
+``python -m tests.standin CARD -m tests.cuda.recordings [NAME ...]``, or ``make recordings`` for all cards. Where parts
+of names are given, only those cases are recorded, and nothing is kept.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from memlab.devices import Cuda
+from memlab.files import write_atomically
+from memlab.record.cases import find_cases
+from memlab.record.recorder import record
+from tests.accuracy import RECORDINGS
+from tests.standin.build import cache
+from tests.standin.cards import FIGURES
+
+DRAWN = ("normal_", "uniform_", "trunc_normal_", "bernoulli_")
+
+
+class StandIn(Cuda):
+    """The card of the stand-in: bytes only, for it computes nothing."""
+
+    source = "stand-in, not a GPU"
+    computes = False
+    keeps_history = False
+
+
+@contextmanager
+def without_drawing() -> Iterator[None]:
+    """Weights on the host stay as they are: to draw them takes most of the time, and nobody computes with them."""
+
+    def instead(draw: Any) -> Any:
+        return lambda tensor, *args, **kwargs: tensor if tensor.is_cpu else draw(tensor, *args, **kwargs)
+
+    names = [name for name in DRAWN if hasattr(torch.Tensor, name)]
+    for name in names:
+        setattr(torch.Tensor, name, instead(getattr(torch.Tensor, name)))
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(torch.Tensor, name)  # PyTorch's own stands in the class above
+
+
+def main(names: list[str]) -> None:
+    """Record, and say how many cases failed."""
+    device = StandIn(torch.device("cuda"))
+    card = next(card for card, own in FIGURES.items() if own.name == device.name)
+    name = f"standin-{card}-torch{torch.__version__.partition('+')[0]}.json.gz"
+    # Whole or not at all: what was begun waits in the cache, and the next call goes on with it.
+    begun = Path(tempfile.mkdtemp()) / name if names else cache() / name
+    with without_drawing():
+        recording = record(find_cases(names), device, begun, seconds=3600, say=lambda line: print(line, flush=True))
+    if not names:
+        write_atomically(RECORDINGS / name, begun.read_bytes())
+        begun.unlink()
+    failed = sum("error" in case for case in recording["cases"].values())  # as on the card: T4 has no flash attention
+    print(f"{len(recording['cases'])} cases on the stand-in's {device.name}, {failed} of them failed")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main(sys.argv[1:])

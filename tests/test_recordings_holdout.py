@@ -1,0 +1,16 @@
+"""Predictions against tests/recordings/: the cases that no rule was mended by, each on one card in turn.
+
+A file of its own, so that another worker runs it. ``python -m tests.accuracy`` compares all cards.
+"""
+
+import pytest
+
+from tests.accuracy import of_this_torch, wrong_in_turn
+
+pytestmark = pytest.mark.skipif(
+    not of_this_torch(), reason="no recordings of this PyTorch: make recordings, or memlab record"
+)
+
+
+def test_predictions_are_within_reach():
+    assert wrong_in_turn(holdout=True) == []
