@@ -11,12 +11,15 @@ from memlab.vgpu.internals import FakeTensor, unset_fake_temporarily
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import depends_on_data
 from memlab.vgpu.results import make_fake
+from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
 
 
 def _random_state_on_the_host(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``_efficient_attention_forward`` (attention.cu): the two numbers are on the card only in a CUDA graph."""
+    """``_efficient_attention_forward`` (attention.cu): before 2.15 two numbers are on the card only in a CUDA graph."""
+    if TORCH >= (2, 15):
+        return out
     return (*out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
 
 
@@ -34,10 +37,20 @@ def _in_full_storage(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch
     return make_fake(mode, whole.as_strided((), ()), out.fake_device)
 
 
+def _in_storage_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
+    """``col2im`` (Col2Im.cu): the result begins as large as the input, and is not given back what it has too much."""
+    size = args[0].numel()
+    if size <= out.numel():
+        return out
+    whole = torch.empty(size, dtype=out.dtype, device="meta")
+    return make_fake(mode, whole.as_strided(out.shape, out.stride()), out.fake_device)
+
+
 # Results that fake kernels get wrong for CUDA.
 CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten._scaled_dot_product_efficient_attention.default): _random_state_on_the_host,
     id(aten.log_sigmoid_forward.default): _empty_buffer,
+    id(aten.col2im.default): _in_storage_of_input,
     id(aten.mse_loss.default): _in_full_storage,
     id(aten.smooth_l1_loss.default): _in_full_storage,
     id(aten.binary_cross_entropy.default): _in_full_storage,

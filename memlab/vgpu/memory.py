@@ -105,15 +105,21 @@ class VirtualMemory:
         )
 
     def run_kernel(
-        self, func: Any, args: tuple[Any, ...], out: Any, in_backward: bool, allocate: Callable[[Result], None]
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        in_backward: bool,
+        allocate: Callable[[Result], None],
     ) -> None:
         """Allocate what an operator needs beside its results, in the order that CUDA's kernels have.
 
         Args:
             in_backward: whether it is the backward pass's thread: each thread has workspaces of its own.
-            allocate: takes blocks for results when it is their turn; it isn't called for those without a turn.
+            allocate: takes blocks for results when it is their turn, where a rule says when that is.
         """
-        steps = scratch(self.card, func, args, out)
+        steps = scratch(self.card, func, args, out, kwargs)
         if not steps:
             return
         if not any(isinstance(step, Result) for step in steps):
@@ -132,7 +138,7 @@ class VirtualMemory:
                 taken.append((step, self.blocks.allocate(step)))
             else:
                 self._give_back(taken, -step)
-        for _, block in taken:
+        for _, block in reversed(taken):
             self._release(block)
 
     def _keep(self, workspace: Workspace, in_backward: bool) -> None:

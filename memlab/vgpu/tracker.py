@@ -50,7 +50,8 @@ class VirtualTracker(Tracker):
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         out = self._mode.run(func, self._types, args, kwargs)
         try:
-            self._memory.run_kernel(func, args, out, self._phase is Phase.BACKWARD, partial(self._see_result, out))
+            in_backward = self._phase is Phase.BACKWARD
+            self._memory.run_kernel(func, args, kwargs, out, in_backward, partial(self._see_result, out))
         except OutOfRoom as error:
             self._refuse(error.segment)
         return out

@@ -69,9 +69,10 @@ def test_a_bigger_card_divides_a_long_sum_among_more_blocks():
 def test_an_accumulating_index_put_sorts_as_the_card_did():
     weight, index, values = torch.zeros(100, 4), [torch.zeros(512, dtype=torch.int64)], torch.zeros(512, 4)
     taken = scratch(find_card("T4"), aten.index_put_.default, (weight, index, values, True), None)
-    assert list(taken) == [4096] * 5 + [1]
+    allocated = [size for size in taken if size > 0]
+    assert allocated == [4096] * 5 + [1]
     backward = recorded("medium_128_fp32", "IndexBackward0")
-    assert [size for size in backward if size <= 4096] == list(taken)
+    assert [size for size in backward if size <= 4096] == allocated
     assert not list(scratch(find_card("T4"), aten.index_put_.default, (weight, index, values), None))
 
 

@@ -3,10 +3,38 @@
 from collections.abc import Iterator
 
 from memlab.record.case import Case
-from memlab.record.matrix import allocator, attention, blocks, convolutions, libraries, nets, walls
+from memlab.record.matrix import (
+    allocator,
+    attention,
+    blocks,
+    convolutions,
+    derivatives,
+    embeddings,
+    habits,
+    layers,
+    libraries,
+    losses,
+    nets,
+    optimizers,
+    walls,
+)
 
 # nets first: should time run out, its first cases are worth the most
-FAMILIES = (nets, convolutions, libraries, attention, blocks, walls, allocator)
+FAMILIES = (
+    nets,
+    convolutions,
+    libraries,
+    attention,
+    blocks,
+    losses,
+    optimizers,
+    embeddings,
+    layers,
+    habits,
+    derivatives,
+    walls,
+    allocator,
+)
 
 
 def matrix() -> Iterator[Case]:

@@ -130,7 +130,7 @@ def halving(device: torch.device, *, left: int = 200, emptied: bool = False) -> 
 
 def fragmented(device: torch.device, *, wanted: int = 250, emptied: bool = False) -> Iterator[None]:
     """Every second tensor is freed, in segments of their own and in shared ones; then a large one is wanted, in MiB."""
-    held = [ballast(device, 600)]
+    held = [ballast(device, 600)]  # noqa: F841
     while True:
         own = [torch.empty(50 * MIB, dtype=torch.uint8, device=device) for _ in range(6)]
         shared = [torch.empty(4 * MIB, dtype=torch.uint8, device=device) for _ in range(60)]

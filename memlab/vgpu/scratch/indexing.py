@@ -1,42 +1,104 @@
 """Gradients of what was looked up: indices are sorted first."""
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 import torch
 
 from memlab.vgpu.cards import Card
-from memlab.vgpu.scratch.rule import Rule
+from memlab.vgpu.scratch import cub
+from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
+from memlab.vgpu.scratch.sorting import launch
+from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
+UNSORTED = 3072  # tokens of an embedding, whose gradients are added in one kernel
 
 
-def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
-    # medium_128_fp32, IndexBackward0: the linear index (a remainder and a product), its sorted copy, the positions
-    # sorted along, the positions themselves, and a byte for the sort.
-    indices, accumulate = args[1], len(args) > 3 and args[3]
-    if not accumulate:
+def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # index_put_with_sort_kernel: each index by its remainder and product, their sum, a copy to be sorted, positions to
+    # be sorted along, and positions to begin with (medium_128_fp32, IndexBackward0).
+    tensor, indices, accumulate = args[0], args[1], len(args) > 3 and args[3]
+    given = [index for index in indices if index is not None]
+    if not accumulate or not given or any(index.dtype in (torch.bool, torch.uint8) for index in given):
         return ()
-    count = max(index.numel() for index in indices if index is not None)
-    return (*[8 * count] * 5, 1)
+    shape = torch.broadcast_shapes(*(index.shape for index in given))
+    size = 8 * prod(shape)
+    last = max(place for place, index in enumerate(indices) if index is not None)
+    rows = prod(tensor.shape[: last + 1])
+    buffer = cub.radix_sort(card, prod(shape), 8, 8, cub.bits_of(rows))
+    steps: list[Step] = []
+    for place, _ in enumerate(given):
+        steps += [size, size, -size] if place == 0 else [size, size, -size, -size]
+    value = args[2].element_size() * prod(shape) * (tensor.numel() // rows)
+    expanded = (value,) if args[2].dim() == 0 else ()
+    return *steps, *expanded, size, size, size, buffer, -buffer
 
 
-def _embedding_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
-    # embedding_dense_backward_cuda and embedding_backward_cuda_kernel: more than 3072 tokens are sorted, and
-    # the gradients of equal ones summed in parts of 10 rows.
-    gradient, tokens, rows = args[:3]
-    count, width = tokens.numel(), gradient.shape[-1]
-    if count <= 3072:
+def _embedding_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    gradient, tokens, rows, _, scaled = args[:5]
+    if tokens.numel() <= UNSORTED and not scaled:
         return ()
-    segments = min(count, rows)
+    return _sorted_sums(card, gradient, tokens, rows, scaled)
+
+
+def _sorted_sums(
+    card: Card, gradient: torch.Tensor, tokens: torch.Tensor, rows: int, scaled: bool = False
+) -> Iterable[Step]:
+    """``embedding_dense_backward_cuda`` and ``embedding_backward_cuda_kernel``.
+
+    Tokens are sorted, and the gradients of equal ones summed in parts of 10 rows.
+    """
+    count, width, index = tokens.numel(), gradient.shape[-1], tokens.element_size()
+    size, segments = index * count, min(count, rows)
+    bits = cub.bits_of(rows) if TORCH >= (2, 13) else 8 * index
+    sort = cub.radix_sort(card, count, index, index, bits)
+    if not gradient.is_contiguous():
+        yield gradient.numel() * gradient.element_size()
+    yield from (size, size, size, sort, -sort, -size)
+    if scaled:
+        runs = cub.runs(card, count, index)
+        yield from (size, runs, -runs, runs, -runs)
+    first, sums = cub.unique_by_key(card, count, index), cub.running_sum(segments, index)
+    yield from (RESULT, size, 8, size, first, -first, -size)
+    yield from (index * segments, index * segments, sums, -sums, 8)
     parts = count // 10 + segments
-    index = tokens.element_size()
-    widest = max(gradient.element_size(), 4)
-    return (*[index * count] * 4, *[index * segments] * 2, index * parts, widest * parts * width)
+    yield index * parts
+    # Few rows with many tokens each are summed by blocks of their own, which need to know whose part each is.
+    few = segments * -(-width // 1024) < 4 * card.processors and count // 10 > 3 * rows
+    yield index * parts if few else max(gradient.element_size(), 4) * parts * width
+
+
+def _renorm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # embedding_renorm_cuda_: the indices are sorted, and each is kept once
+    tokens = args[1]
+    size = tokens.numel() * tokens.element_size()
+    indices = 8 * tokens.numel()
+    sort = launch(card, tokens.numel(), tokens.element_size(), 1)
+    return size, size, indices, *sort, -indices, size, 8, cub.unique(tokens.numel())
+
+
+def _bag_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # embedding_bag_backward_cuda_sum_avg; with weights for each token their gradient is another operator's
+    gradient, tokens, rows, scaled, mode = args[0], args[1], args[6], args[7], args[8]
+    if mode == 2 or not tokens.numel():
+        return ()
+    return _sorted_sums(card, gradient, tokens, rows, scaled)
+
+
+def _bag(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # _embedding_bag_cuda: sizes of the bags and the bag of each token, before the sums
+    return Result(2), Result(1), RESULT
 
 
 RULES: dict[object, Rule] = {
     aten.embedding_dense_backward: _embedding_backward,
+    aten._embedding_bag_dense_backward: _bag_backward,
+    aten._embedding_bag: _bag,
+    aten._embedding_bag_forward_only: _bag,
+    aten._embedding_bag_backward: _bag_backward,
+    aten.embedding_renorm_: _renorm,
     aten.index_put_: _index_put,
     aten.index_put: _index_put,
     aten._index_put_impl_: _index_put,

@@ -1,50 +1,139 @@
 """Sums, means, maxima and norms: partial results of blocks that work on one output together."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import reduction
-from memlab.vgpu.scratch.rule import Rule
+from memlab.vgpu.scratch.rule import RESULT, Rule, Step
 
 aten = torch.ops.aten
+Width = Callable[[torch.Tensor], int]  # bytes of one partial result
 
 
-def _reduction(element: int | None) -> Rule:
-    """A reduction of ``args[0]`` over ``args[1]``; ``element`` bytes a partial result, None: as wide as a sum's."""
+def wide(tensor: torch.Tensor) -> int:
+    """As a sum is: ``at::acc_type``, and 8 bytes for whole numbers."""
+    return 4 if tensor.dtype in (torch.float16, torch.bfloat16, torch.float32) else max(8, tensor.element_size())
 
-    def rule(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
-        tensor = args[0]
-        dims = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else None
-        width = element or (8 if tensor.dtype in (torch.float64, torch.int64) else 4)
-        return reduction.buffers(tensor, dims, width, card.processors, card.threads)
+
+def plain(tensor: torch.Tensor) -> int:
+    """As the input, for maxima."""
+    return tensor.element_size()
+
+
+def _welford(tensor: torch.Tensor) -> int:
+    return 32 if tensor.dtype is torch.float64 else 16  # WelfordData: mean, deviation and two counts
+
+
+def _truth(tensor: torch.Tensor) -> int:
+    return 1
+
+
+def of_all(card: Card, tensor: torch.Tensor) -> tuple[int, ...]:
+    """The buffers of a sum or mean of all, contiguous, elements: allocated, and given back."""
+    flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="meta")
+    return over(card, flat, None, wide(tensor))
+
+
+def over(card: Card, tensor: torch.Tensor, dims: Sequence[int] | None, width: int) -> tuple[int, ...]:
+    """The buffers of a reduction over these dimensions: allocated, and given back."""
+    taken = reduction.buffers(tensor, dims, width, card.processors, card.threads)
+    return (*taken, *(-size for size in reversed(taken)))
+
+
+def _dims(args: tuple[Any, ...], place: int = 1) -> Sequence[int] | None:
+    given = args[place] if len(args) > place else None
+    if isinstance(given, list | tuple):
+        return given
+    return [given] if type(given) is int else None
+
+
+def _reduction(width: Width) -> Rule:
+    """A reduction of ``args[0]`` over ``args[1]``."""
+
+    def rule(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+        return over(card, args[0], _dims(args), width(args[0]))
 
     return rule
 
 
-def _reduction_of_one_dim(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
-    # A partial result is a value and its position.
-    dims = [args[1]] if len(args) > 1 and args[1] is not None else None
-    return reduction.buffers(args[0], dims, 16, card.processors, card.threads)
+def _added(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # make_reduction casts whole numbers before it adds them, floats in the kernel
+    tensor = args[0]
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.element_size() == 8:
+        return over(card, tensor, _dims(args), wide(tensor))
+    return 8 * tensor.numel(), *over(card, tensor, _dims(args), 8)
 
 
-def _norm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[int]:
-    dims = args[2] if len(args) > 2 else None
-    return reduction.buffers(args[0], dims, 4, card.processors, card.threads)
+def _extreme(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # With its position, where there is one dimension; else the value alone.
+    dims = _dims(args)
+    return over(card, args[0], dims, plain(args[0]) if dims is None else 16)
+
+
+def _position(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    return over(card, args[0], _dims(args), 16)
+
+
+def _extremes(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    return over(card, args[0], _dims(args), 2 * plain(args[0]))
+
+
+def _count_nonzero(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    count = args[0].numel()
+    truths = () if args[0].dtype is torch.bool else (count,)
+    return *truths, RESULT, 8 * count, *over(card, args[0], _dims(args), 8)
+
+
+def _norm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    return over(card, args[0], _dims(args, 2), wide(args[0]))
+
+
+def _logsumexp(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # logsumexp_out_impl: the maxima, which of them are infinite, and exp of what is left, which is summed
+    tensor, dims = args[0], _dims(args)
+    size, kept = tensor.numel() * tensor.element_size(), out.numel() * out.element_size()
+    maxima = (kept, *over(card, tensor, dims, plain(tensor)))
+    infinite = (kept, out.numel(), -out.numel(), -kept)
+    return *maxima, *infinite, size, RESULT, *over(card, tensor, dims, wide(tensor))
+
+
+def _foreach_norm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # foreach_tensor_norm_cuda: a part for each 65,536 elements, as many for all tensors as for the longest
+    return _parts(args[0]), RESULT
+
+
+def _foreach_max(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    return RESULT, _parts(args[0])
+
+
+def _parts(tensors: Sequence[torch.Tensor]) -> int:
+    return len(tensors) * max(-(-tensor.numel() // 65536) for tensor in tensors) * wide(tensors[0])
 
 
 RULES: dict[object, Rule] = {
-    aten.sum: _reduction(None),
-    aten.mean: _reduction(None),
-    aten.amax: _reduction(None),
-    aten.amin: _reduction(None),
-    aten.max: _reduction_of_one_dim,
-    aten.min: _reduction_of_one_dim,
-    aten.argmax: _reduction_of_one_dim,
-    aten.argmin: _reduction_of_one_dim,
-    aten.var: _reduction(16),
-    aten.var_mean: _reduction(16),
+    aten.sum: _added,
+    aten.mean: _reduction(wide),
+    aten.nansum: _added,
+    aten.prod: _added,
+    aten.amax: _reduction(plain),
+    aten.amin: _reduction(plain),
+    aten.any: _reduction(_truth),
+    aten.all: _reduction(_truth),
+    aten.max: _extreme,
+    aten.min: _extreme,
+    aten.argmax: _position,
+    aten.argmin: _position,
+    aten.aminmax: _extremes,
+    aten.var: _reduction(_welford),
+    aten.std: _reduction(_welford),
+    aten.var_mean: _reduction(_welford),
+    aten.std_mean: _reduction(_welford),
     aten.linalg_vector_norm: _norm,
+    aten.count_nonzero: _count_nonzero,
+    aten.logsumexp: _logsumexp,
+    aten._foreach_norm: _foreach_norm,
+    aten._foreach_max: _foreach_max,
 }
