@@ -6,6 +6,7 @@ fails is a defect of the CUDA path. ``python -m tests.cuda.notebooks CARD [NOTEB
 
 import os
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -44,11 +45,12 @@ class Failure:
 
 def failures(notebook: Path, card: str) -> list[Failure]:
     """Run all the cells of a notebook on a card, whatever becomes of single ones; those that failed."""
-    told = environment(card, os.environ) | {"MEMLAB_SIZE": "gpu", "OMP_NUM_THREADS": "1"}
     content = nbformat.read(notebook, as_version=4)
     place = {"metadata": {"path": str(notebook.parent)}}
     client = NotebookClient(content, timeout=SECONDS, kernel_name="python3", allow_errors=True, resources=place)
-    client.execute(env=told)
+    with tempfile.TemporaryDirectory() as folder:  # these runs are no learner's
+        told = {"MEMLAB_SIZE": "gpu", "OMP_NUM_THREADS": "1", "MEMLAB_LOGBOOK": f"{folder}/logbook.jsonl"}
+        client.execute(env=environment(card, os.environ) | told)
     return list(_failed(content.cells))
 
 
