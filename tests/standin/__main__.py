@@ -13,9 +13,11 @@ from memlab.errors import BadValue
 from tests.standin import build
 from tests.standin.cards import described
 
+ROOT = Path(__file__).parents[2]
+
 
 def environment(card: str, before: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that sees ``card``; the stand-ins are built if they are not yet there.
+    """The environment of a process that sees ``card``, and memlab; the stand-ins are built if they are not yet there.
 
     Raises:
         NoStandIn: they cannot be built here.
@@ -28,6 +30,7 @@ def environment(card: str, before: Mapping[str, str]) -> dict[str, str]:
     told |= {"LD_PRELOAD": ":".join(map(str, preloaded)), "TRITON_LIBCUDA_PATH": str(folder)}
     inside = [next(folder.glob(f"{library}.so.*[0-9]")) for library in ("libcudart", "libcublasLt", "libnvrtc")]
     told["STANDIN_BESIDE_CUDNN"] = ":".join(map(str, [*inside, folder / "nodriver" / "libcuda.so.1"]))
+    told["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), before.get("PYTHONPATH")]))
     return {"STANDIN_CUDNN": str(build.NVIDIA / "cudnn" / "lib" / "libcudnn.so.9"), **before, **told}
 
 
@@ -40,8 +43,6 @@ def main(arguments: list[str]) -> int:
     except (build.NoStandIn, BadValue) as error:
         print(error, file=sys.stderr)
         return 2
-    root = str(Path(__file__).parents[2])
-    told["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *arguments[1:]], told)
 

@@ -1,5 +1,6 @@
 """What can be checked of the stand-in without a CUDA build or a compiler; `make test-cuda` does the rest."""
 
+import os
 import shutil
 import sys
 
@@ -7,7 +8,7 @@ import pytest
 
 from memlab.vgpu import CARDS
 from tests.standin import build
-from tests.standin.__main__ import main
+from tests.standin.__main__ import ROOT, environment, main
 from tests.standin.cards import described
 
 
@@ -47,6 +48,18 @@ def test_a_torch_without_cuda_is_said_and_nothing_is_run(monkeypatch, tmp_path, 
 def test_bad_arguments_are_one_sentence(arguments, words, capsys):
     assert main(arguments) == 2
     assert words in capsys.readouterr().err
+
+
+def test_the_process_finds_memlab_and_the_card(monkeypatch, tmp_path):
+    for name in ("libcudart.so.13", "libcublasLt.so.13", "libnvrtc.so.13"):
+        (tmp_path / name).touch()
+    (tmp_path / "preload").write_text("libcudart.so.13")
+    monkeypatch.setattr(build, "built", lambda: tmp_path)
+    told = environment("t4:2", {"PYTHONPATH": "mine", "STANDIN_CUDNN": "other"})
+    assert told["PYTHONPATH"].split(os.pathsep) == [str(ROOT), "mine"]
+    assert told["LD_PRELOAD"] == str(tmp_path / "libcudart.so.13")
+    assert told["STANDIN_CARD"].startswith("Tesla T4;")
+    assert (told["STANDIN_COUNT"], told["STANDIN_CUDNN"]) == ("2", "other")
 
 
 def test_a_symbol_goes_to_its_library():
