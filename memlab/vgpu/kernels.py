@@ -17,8 +17,9 @@ aten = torch.ops.aten
 
 
 def _random_state_on_the_host(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``_efficient_attention_forward`` (attention.cu): before 2.15 two numbers are on the card only in a CUDA graph."""
-    if TORCH >= (2, 15):
+    """``_efficient_attention_forward`` (attention.cu): two numbers; since 2.15 they are on the card without dropout."""
+    dropout = args[5] if len(args) > 5 else 0.0
+    if TORCH >= (2, 15) and not dropout:
         return out
     return (*out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
 
