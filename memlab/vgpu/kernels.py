@@ -85,6 +85,20 @@ def _ctc_loss(
     return tuple(make_fake(mode, tensor, log_probs.fake_device) for tensor in empty)
 
 
+def _grouped_mm(mode: Any, first: FakeTensor, second: FakeTensor, *rest: Any, **options: Any) -> torch.Tensor:
+    """PyTorch's fake kernel asks for bfloat16; CUDA's takes other floats too, a product a group (GroupedBlas.cpp)."""
+    with unset_fake_temporarily():
+        groups = options.pop("offs", rest[0] if rest else None)
+        if groups is not None:
+            options["offs"] = torch.empty(groups.shape, dtype=torch.int32, device="meta")
+        half = (torch.empty_strided(t.shape, t.stride(), dtype=torch.bfloat16, device="meta") for t in (first, second))
+        out = aten._grouped_mm.default(*half, **options)
+        result = torch.empty_strided(out.shape, out.stride(), dtype=first.dtype, device="meta")
+        return make_fake(mode, result, first.fake_device)
+
+
+# Operators whose fake kernel refuses what CUDA takes.
+OUR_OWN: dict[int, Callable[..., Any]] = {id(aten._grouped_mm.default): _grouped_mm}
 # Operators without a fake kernel whose result is like one of their arguments.
 LIKE = {
     aten._ctc_loss_backward.default: 1,  # the logarithms of probabilities

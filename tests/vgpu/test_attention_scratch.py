@@ -51,7 +51,7 @@ def test_dropout_makes_its_mask_first():
 
 
 def test_float32_efficient_backward_sums_rows_twice_and_has_a_workspace():
-    # 4 batches of 8 heads, 256 queries of 64: product and sums in float32; 4 tiles of 64 x 64, 16 bytes of counters each.
+    # 4 batches of 8 heads, 256 queries of 64: product and sums in float32; 4 tiles of 64 x 64, each with 16 bytes.
     sums = 4 * 4 * 8 * 256
     product = sums * 64
     workspace = 32 * 4 * (16 + 4 * 64 * 64)
@@ -85,6 +85,12 @@ def test_a_gradient_with_heads_outside_is_copied():
     assert steps(flash, inside, inside, inside, inside, inside) == (RESULT, rows, rows * 64)
     efficient = aten._scaled_dot_product_efficient_attention_backward.default
     assert steps(efficient, outside, inside, inside, inside)[0] == nbytes
+
+
+@pytest.mark.parametrize(("width", "rounded"), [(40, 64), (96, 96), (128, 128), (160, 192), (200, 256)])
+def test_flash_backward_rounds_the_width_of_a_head(width, rounded):
+    taken = backward((1, 2, 100, width), 100, dtype=BF16, flash=True)
+    assert taken == (RESULT, 4 * 2 * 128, 4 * 2 * 128 * rounded)
 
 
 def test_flash_forward_splits_keys_where_the_card_would_be_idle():
