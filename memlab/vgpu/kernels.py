@@ -17,8 +17,9 @@ aten = torch.ops.aten
 
 
 def _random_state_on_the_host(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``_efficient_attention_forward`` (attention.cu): before 2.15 two numbers are on the card only in a CUDA graph."""
-    if TORCH >= (2, 15):
+    """``_efficient_attention_forward`` (attention.cu): two numbers; since 2.15 they are on the card without dropout."""
+    dropout = args[5] if len(args) > 5 else 0.0
+    if TORCH >= (2, 15) and not dropout:
         return out
     return (*out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
 
@@ -94,6 +95,20 @@ def _ctc_loss(
     return tuple(make_fake(mode, tensor, log_probs.fake_device) for tensor in empty)
 
 
+def _grouped_mm(mode: Any, first: FakeTensor, second: FakeTensor, *rest: Any, **options: Any) -> torch.Tensor:
+    """PyTorch's fake kernel asks for bfloat16; CUDA's takes other floats too, a product a group (GroupedBlas.cpp)."""
+    with unset_fake_temporarily():
+        groups = options.pop("offs", rest[0] if rest else None)
+        if groups is not None:
+            options["offs"] = torch.empty(groups.shape, dtype=torch.int32, device="meta")
+        half = (torch.empty_strided(t.shape, t.stride(), dtype=torch.bfloat16, device="meta") for t in (first, second))
+        out = aten._grouped_mm.default(*half, **options)
+        result = torch.empty_strided(out.shape, out.stride(), dtype=first.dtype, device="meta")
+        return make_fake(mode, result, first.fake_device)
+
+
+# Operators whose fake kernel refuses what CUDA takes.
+OUR_OWN: dict[int, Callable[..., Any]] = {id(aten._grouped_mm.default): _grouped_mm}
 # Operators without a fake kernel whose result is like one of their arguments.
 LIKE = {
     aten._ctc_loss_backward.default: 1,  # the logarithms of probabilities

@@ -43,7 +43,8 @@ def _splits(blocks: int, room: int, most: int) -> int:
 
 
 def _rounded(width: int) -> int:
-    return -(-width // 32) * 32 if width <= 192 else 256
+    step = 32 if width <= 128 else 64
+    return -(-width // step) * step
 
 
 def _flash_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:

@@ -88,6 +88,11 @@ def _scaled_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     return cublas_lt(card)
 
 
+def _grouped_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # _grouped_mm_cuda: by CUTLASS in bfloat16 since sm_90, else a product a group
+    return () if card.sm >= 90 and out.dtype is torch.bfloat16 else cublas(card)
+
+
 def _int_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     return cublas(card) if TORCH < (2, 13) else ()
 
@@ -104,5 +109,6 @@ RULES: dict[object, Rule] = {
     aten._addmm_activation: _addmm_activation,
     aten._scaled_mm: _scaled_mm,
     aten._int_mm: _int_mm,
+    aten._grouped_mm: _grouped_mm,
     **dict.fromkeys((aten.mv, aten.addmv, aten.addmv_, aten.dot, aten.vdot), _of_vectors),
 }
