@@ -111,7 +111,7 @@ class VirtualMemory:
 
         Args:
             in_backward: whether it is the backward pass's thread: each thread has workspaces of its own.
-            allocate: takes blocks for results when it is their turn; it isn't called for those without a turn.
+            allocate: takes blocks for results when it is their turn, where a rule says when that is.
         """
         steps = scratch(self.card, func, args, out)
         if not steps:
