@@ -8,7 +8,15 @@ from memlab.vgpu.convolutions import steps as convolutions
 from memlab.vgpu.scratch import attention, cublas, elementwise, indexing, reductions, softmax
 from memlab.vgpu.scratch.rule import Step
 
-RULES = reductions.RULES | indexing.RULES | attention.RULES | elementwise.RULES | cublas.RULES | softmax.RULES | convolutions.RULES
+RULES = (
+    reductions.RULES
+    | indexing.RULES
+    | attention.RULES
+    | elementwise.RULES
+    | cublas.RULES
+    | softmax.RULES
+    | convolutions.RULES
+)
 
 
 def scratch(card: Card, func: Any, args: tuple[Any, ...], out: Any) -> Sequence[Step]:
