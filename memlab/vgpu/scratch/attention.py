@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from memlab.vgpu.cards import Card
+from memlab.vgpu.scratch import attention_cudnn
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 from memlab.vgpu.versions import TORCH
 
@@ -84,7 +85,7 @@ def _efficient_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable
 
 def _cudnn_forward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     # _cudnn_attention_forward: the state of the random numbers first
-    return Result(6), Result(7), RESULT
+    return Result(6), Result(7), RESULT, attention_cudnn.forward_workspace(card)
 
 
 def _efficient_workspace(card: Card, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> int:
@@ -126,4 +127,5 @@ RULES: dict[object, Rule] = {
     aten._scaled_dot_product_efficient_attention: _efficient_forward,
     aten._scaled_dot_product_efficient_attention_backward: _efficient_backward,
     aten._scaled_dot_product_cudnn_attention: _cudnn_forward,
+    aten._scaled_dot_product_cudnn_attention_backward: attention_cudnn.backward,
 }

@@ -1,0 +1,45 @@
+"""cuDNN's answers for the backward pass of attention, asked through PyTorch's CUDA build (cuDNN 9.20; torch 2.13.0)."""
+
+import pytest
+import torch
+
+from memlab.vgpu import find_card
+from memlab.vgpu.scratch.attention_cudnn import backward
+from memlab.vgpu.scratch.rule import RESULT
+
+# batch, heads, heads of keys, queries, width, keys; bytes on H100 and on A100
+ANSWERS = [
+    (4, 16, 16, 1024, 64, 1024, 17039616, 33816704),
+    (4, 16, 16, 1024, 128, 1024, 33816832, 67371136),
+    (2, 12, 12, 333, 64, 333, 2078176, 4142432),
+    (2, 12, 12, 128, 64, 128, 798976, 1585280),
+    (4, 16, 4, 1024, 64, 1024, 33816832, 50593920),
+    (1, 2, 2, 4096, 128, 4096, 4227328, 8421504),
+    (4, 16, 16, 1000, 72, 1000, 18688256, 37120128),
+    (4, 16, 16, 512, 96, 512, 12714240, 25297024),
+    (3, 5, 5, 257, 80, 257, 1249276, 2516348),
+    (2, 8, 8, 512, 64, 100, 2130176, 4227200),
+    (2, 8, 8, 100, 64, 512, 416256, 842112),
+]
+
+
+def workspace(card, batch, heads, key_heads, length, width, keys):
+    with torch.device("meta"):
+        query = torch.empty(batch, heads, length, width, dtype=torch.bfloat16)
+        key = torch.empty(batch, key_heads, keys, width, dtype=torch.bfloat16)
+    results, size = backward(find_card(card), (query, query, key, key), ())
+    assert results is RESULT
+    return size
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_workspaces_are_those_of_cudnn(answer):
+    *shape, hopper, ampere = answer
+    assert workspace("H100", *shape) == hopper
+    assert workspace("A100-40GB", *shape) == ampere
+
+
+def test_other_cards():
+    assert workspace("L4", 2, 12, 12, 333, 64, 333) == 4142432
+    assert workspace("B200", 2, 12, 12, 333, 64, 333) == 2077920
+    assert workspace("B200", 4, 16, 4, 1024, 64, 1024) == 33816704
