@@ -8,6 +8,7 @@ import torch
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import cub
+from memlab.vgpu.scratch.cublas import cublas
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 
 aten = torch.ops.aten
@@ -154,9 +155,11 @@ def _trilinear(card: Card, args: Given, out: Any) -> Iterable[Step]:
         return out.element_size() * prod(w for dim, w in enumerate(widest) if dim not in dims | {unrolled})
 
     first, second = product(early, *tensors[:2]), product(summed, sizes)
+    space = tuple(cublas(card))
+    space += tuple(-step for step in space if isinstance(step, int))
     yield RESULT
     for _ in range(sizes[unrolled]):
-        yield from (first, second, -first, -second)
+        yield from (first, *(space if early else ()), second, *(space if summed - early else ()), -first, -second)
 
 
 def _unsqueezed(tensor: torch.Tensor, places: Iterable[int]) -> list[int]:

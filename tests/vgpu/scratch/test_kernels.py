@@ -236,4 +236,8 @@ def test_other_functions_take_what_their_kernels_do():
 def test_a_bilinear_layer_goes_feature_by_feature():
     args = (made(500, 16), made(8, 16, 16), made(500, 16), [1, 3], [0], [1, 2], [2, 3])
     taken = steps("T4", aten._trilinear.default, *args, out=made(500, 8))
-    assert taken == [RESULT, *[32_000, 2000, -32_000, -2000] * 8]
+    assert [step for step in taken if step in (RESULT, 32_000, 2000, -32_000, -2000)] == [
+        RESULT,
+        *[32_000, 2000, -32_000, -2000] * 8,
+    ]
+    assert len(taken) > 33  # the workspaces of its products
