@@ -33,6 +33,14 @@ def _seeded():
     torch.manual_seed(SEED)
 
 
+@pytest.fixture(autouse=True)
+def _without_cudnn(monkeypatch):
+    """Predictions are the same on every machine: what ships with memlab is known, and no cuDNN is asked."""
+    from memlab.vgpu.cudnn import installed
+
+    monkeypatch.setattr(installed, "library", lambda: None)
+
+
 GOLDEN = Path(__file__).parent / "golden"
 
 

@@ -12,6 +12,7 @@ from memlab.devices import open_device
 from memlab.errors import BadTrain, BadValue
 from memlab.run import Run, measure, sweep
 from memlab.trace import Category, Trace
+from tests.device import DEVICE, counted_by_hand
 
 
 def train(device, *, batch_size=8, width=32, depth=3):
@@ -34,8 +35,9 @@ def live_storages():
     return {(t.untyped_storage()._cdata, t.untyped_storage().nbytes()) for t in tensors}
 
 
+@counted_by_hand
 def test_a_run_gives_a_trace_with_the_settings_and_their_defaults():
-    trace = measure(train, batch_size=4, device="cpu")
+    trace = measure(train, batch_size=4, device=DEVICE)
     assert trace.source == "measured"
     assert trace.settings == {"batch_size": 4, "width": 32, "depth": 3}
     assert len(trace.steps) == 3
@@ -44,27 +46,29 @@ def test_a_run_gives_a_trace_with_the_settings_and_their_defaults():
     assert trace.flops > 0
 
 
+@counted_by_hand
 def test_the_first_three_steps_and_every_tenth_are_xrayed():
-    trace = measure(train, steps=13, device="cpu")
+    trace = measure(train, steps=13, device=DEVICE)
     assert [i for i, step in enumerate(trace.steps) if step.xrayed] == [0, 1, 2, 10]
     assert all((step.peak_allocated is None) is not step.xrayed for step in trace.steps)
     assert trace.seconds_per_step > 0
-    assert all(step.xrayed for step in measure(train, steps=5, xray="every", device="cpu").steps)
+    assert all(step.xrayed for step in measure(train, steps=5, xray="every", device=DEVICE).steps)
 
 
+@counted_by_hand
 def test_the_trace_shows_the_xrayed_step_with_the_highest_peak():
     def growing(device):
         for width in (10, 30, 20):
             yield torch.ones(width, device=device).sum()
 
-    trace = measure(growing, device="cpu")
+    trace = measure(growing, device=DEVICE)
     assert [step.peak_allocated for step in trace.steps] == [44, 124, 84]
     assert (trace.xray_step, trace.peak_allocated) == (1, 124)
 
 
 def test_runs_repeat_and_leave_the_random_state_alone():
     state = torch.get_rng_state()
-    first, second = measure(train, device="cpu"), measure(train, device="cpu")
+    first, second = measure(train, device=DEVICE), measure(train, device=DEVICE)
     assert first.losses == second.losses
     assert first.allocated == second.allocated
     assert torch.equal(torch.get_rng_state(), state)
@@ -75,12 +79,12 @@ def test_a_train_that_ends_early_is_fine():
         yield 1.0
         yield None
 
-    assert measure(short, steps=9, device="cpu").losses == (1.0, None)
+    assert measure(short, steps=9, device=DEVICE).losses == (1.0, None)
 
 
 def test_nothing_is_left_alive():
     before = live_storages()
-    measure(train, batch_size=256, device="cpu")
+    measure(train, batch_size=256, device=DEVICE)
     assert live_storages() - before == set()
 
 
@@ -105,31 +109,34 @@ def test_stopping_early_closes_train_and_keeps_what_is_known():
 # Out of memory
 
 
+@counted_by_hand
 def test_out_of_memory_is_a_result_that_says_what_where_and_of_how_much():
-    limit = measure(train, batch_size=512, device="cpu").peak_allocated - 1
-    trace = measure(train, batch_size=512, budget=limit, device="cpu")
+    limit = measure(train, batch_size=512, device=DEVICE).peak_allocated - 1
+    trace = measure(train, batch_size=512, budget=limit, device=DEVICE)
     oom = trace.oom
     assert oom.limit == limit
     assert oom.in_use + oom.asked > limit >= trace.peak_allocated
     assert trace.steps[-1].loss is None
     assert trace.sentence.startswith(f"out of memory in {oom.phase} at ")
-    assert measure(train, batch_size=512, budget=limit + 1, device="cpu").oom is None
+    assert measure(train, batch_size=512, budget=limit + 1, device=DEVICE).oom is None
 
 
+@counted_by_hand
 def test_weights_are_weights_even_if_forward_never_comes():
-    trace = measure(train, width=64, depth=3, budget="40 KiB", device="cpu")
+    trace = measure(train, width=64, depth=3, budget="40 KiB", device=DEVICE)
     assert trace.oom.phase == "other"
     assert trace.by_category == {"parameter": trace.peak_allocated}
 
 
 def test_a_hundred_out_of_memory_in_a_row_leave_live_bytes_where_they_started():
-    measure(train, budget="20 KiB", device="cpu")
+    measure(train, budget="20 KiB", device=DEVICE)
     before = live_storages()
     for _ in range(100):
-        assert measure(train, batch_size=64, budget="40 KiB", device="cpu").oom
+        assert measure(train, batch_size=64, budget="40 KiB", device=DEVICE).oom
     assert live_storages() - before == set()
 
 
+@counted_by_hand
 def test_out_of_memory_inside_backward_frees_the_graph():
     def wide_backward(device):
         x = torch.ones(1000, requires_grad=True)
@@ -137,13 +144,14 @@ def test_out_of_memory_inside_backward_frees_the_graph():
             (x.exp().exp() * 2).sum().backward()
             yield None
 
-    peak = measure(wide_backward, device="cpu").peak_allocated
+    peak = measure(wide_backward, device=DEVICE).peak_allocated
     before = live_storages()
-    trace = measure(wide_backward, budget=peak - 1, device="cpu")
+    trace = measure(wide_backward, budget=peak - 1, device=DEVICE)
     assert trace.oom.phase == "backward"
     assert live_storages() - before == set()
 
 
+@counted_by_hand
 def test_a_train_that_survives_out_of_memory_goes_on():
     def retrying(device):
         for size in (10**6, 10):
@@ -152,7 +160,7 @@ def test_a_train_that_survives_out_of_memory_goes_on():
             except torch.OutOfMemoryError:
                 yield None
 
-    trace = measure(retrying, budget=1000, device="cpu")
+    trace = measure(retrying, budget=1000, device=DEVICE)
     assert trace.oom is None
     assert trace.losses == (None, 10.0)
 
@@ -161,7 +169,7 @@ def test_out_of_memory_of_the_host_itself_is_a_result_too():
     def huge(device):
         yield torch.empty(2**55).sum()
 
-    trace = measure(huge, device="cpu")
+    trace = measure(huge, device=DEVICE)
     assert trace.oom.asked == 2**57
     assert trace.oom.limit is None
 
@@ -176,9 +184,9 @@ def test_an_exception_of_train_comes_out_as_it_is_and_nothing_stays_behind():
 
     state = torch.get_rng_state()
     with pytest.raises(KeyError, match="mine"):
-        measure(broken, device="cpu")
+        measure(broken, device=DEVICE)
     assert torch.equal(torch.get_rng_state(), state)
-    assert measure(train, device="cpu").oom is None
+    assert measure(train, device=DEVICE).oom is None
 
 
 def returns_a_number(device):
@@ -219,7 +227,7 @@ def takes_keywords_only(*, device):
 )
 def test_a_train_that_breaks_the_protocol_is_told_how_to_keep_it(bad, words):
     with pytest.raises(BadTrain, match=words) as refusal:
-        measure(bad, device="cpu")
+        measure(bad, device=DEVICE)
     assert ": " in str(refusal.value)
 
 
@@ -249,25 +257,25 @@ def test_a_bad_value_is_named_with_what_is_legal(call, words):
 
 @pytest.mark.parametrize("budget", ["15 GB", "15GiB", 16106127360])
 def test_budgets_are_read_as_people_write_them(budget):
-    assert measure(train, budget=budget, device="cpu").oom is None
+    assert measure(train, budget=budget, device=DEVICE).oom is None
 
 
 def test_a_train_that_takes_any_setting_gets_any():
     def open_ended(device, **settings):
         yield float(settings["anything"])
 
-    assert measure(open_ended, anything=3, device="cpu").losses == (3.0,)
+    assert measure(open_ended, anything=3, device=DEVICE).losses == (3.0,)
 
 
 def test_settings_that_json_lacks_are_kept_as_text():
     def typed(device, *, dtype=torch.float32):
         yield 0.0
 
-    assert measure(typed, device="cpu").settings == {"dtype": "torch.float32"}
+    assert measure(typed, device=DEVICE).settings == {"dtype": "torch.float32"}
 
 
 def test_a_sweep_runs_every_combination_of_its_lists():
-    traces = sweep(train, width=[16, 32], depth=[1, 2], batch_size=4, device="cpu")
+    traces = sweep(train, width=[16, 32], depth=[1, 2], batch_size=4, device=DEVICE)
     assert [(t.settings["width"], t.settings["depth"]) for t in traces] == [(16, 1), (16, 2), (32, 1), (32, 2)]
     assert traces[0].peak_allocated < traces[-1].peak_allocated
 
@@ -276,7 +284,7 @@ def test_a_setting_that_is_no_number_survives_json():
     def odd(device, *, lr=float("nan"), limit=float("inf")):
         yield 0.0
 
-    trace = measure(odd, device="cpu")
+    trace = measure(odd, device=DEVICE)
     assert trace.settings == {"lr": "nan", "limit": "inf"}
     assert Trace.from_json(trace.to_json()) == trace
 
@@ -288,7 +296,7 @@ def test_losses_may_be_numbers_of_numpy():
         yield np.array(2.5)
         yield torch.tensor(3.0).numpy()
 
-    assert measure(with_numpy, device="cpu", steps=4).losses == (1.5, 2.0, 2.5, 3.0)
+    assert measure(with_numpy, device=DEVICE, steps=4).losses == (1.5, 2.0, 2.5, 3.0)
 
 
 def test_lazy_modules_get_their_bytes_when_they_first_run():
@@ -303,7 +311,7 @@ def test_lazy_modules_get_their_bytes_when_they_first_run():
             optimizer.step()
             optimizer.zero_grad()
 
-    trace = measure(lazy, device="cpu", xray="every")
+    trace = measure(lazy, device=DEVICE, xray="every")
     weights = 4 * (8 * 16 + 2 * 16)
     assert trace.start[Category.PARAMETER] == weights
     assert trace.start[Category.GRADIENT] == weights

@@ -104,8 +104,9 @@ def _in_widest(operator: Any, *args: Any, **kwargs: Any) -> Any:
 def _call(operator: Callable[..., Any], dtype: torch.dtype | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     with without_autocast():
         if dtype is not None:
-            args = [_cast(value, dtype) for value in args]
-            kwargs = {name: _cast(value, dtype) for name, value in kwargs.items()}
+            # From the last to the first, as the compiler of PyTorch has cached_cast evaluated (autocast_mode.h).
+            kwargs = {name: _cast(value, dtype) for name, value in reversed(kwargs.items())}
+            args = [_cast(value, dtype) for value in reversed(args)][::-1]
         return operator(*args, **kwargs)
 
 

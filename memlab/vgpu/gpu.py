@@ -47,7 +47,7 @@ class VirtualGpu(Device):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the prediction had to leave out."""
-        return (*self._prediction.notes, *self._prediction.memory.unknown)
+        return (*self._prediction.notes, *self._prediction.memory.remarks)
 
     @property
     def guesses(self) -> tuple[str, ...]:

@@ -11,12 +11,15 @@ from memlab.vgpu.internals import FakeTensor, unset_fake_temporarily
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import depends_on_data
 from memlab.vgpu.results import make_fake
+from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
 
 
 def _random_state_on_the_host(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``_efficient_attention_forward`` (attention.cu): the two numbers are on the card only in a CUDA graph."""
+    """``_efficient_attention_forward`` (attention.cu): before 2.15 two numbers are on the card only in a CUDA graph."""
+    if TORCH >= (2, 15):
+        return out
     return (*out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, OutOfRoom, read_settings
 from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, cuda_message
 from memlab.vgpu.cards import Card
-from memlab.vgpu.scratch import scratch
-from memlab.vgpu.scratch.rule import RESULT, FirstThatFits, Result, Unknown, Workspace
+from memlab.vgpu.scratch.rule import RESULT, FirstThatFits, Remark, Result, Workspace
+from memlab.vgpu.scratch.table import scratch
 from memlab.vgpu.versions import TORCH
 
 
@@ -21,7 +21,7 @@ class VirtualMemory:
         self.blocks = _allocator(card)
         if (fraction := self.blocks.settings.fraction) is not None:
             self.allow(int(fraction * card.capacity))
-        self.unknown: dict[str, None] = {}  # what kernels need and nobody knows, in sentences
+        self.remarks: dict[str, None] = {}  # in order, each once
         self._workspaces: set[tuple[str, bool]] = set()
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
@@ -117,7 +117,7 @@ class VirtualMemory:
 
         Args:
             in_backward: whether it is the backward pass's thread: each thread has workspaces of its own.
-            allocate: takes blocks for results when it is their turn; it isn't called for those without a turn.
+            allocate: takes blocks for results when it is their turn, where a rule says when that is.
         """
         steps = scratch(self.card, func, args, out, kwargs)
         if not steps:
@@ -132,8 +132,8 @@ class VirtualMemory:
                 self._keep(step, in_backward)
             elif isinstance(step, FirstThatFits):
                 self._release(self._first_that_fits(step.sizes))
-            elif isinstance(step, Unknown):
-                self.unknown[step.sentence] = None
+            elif isinstance(step, Remark):
+                self.remarks[step.sentence] = None
             elif step >= 0:
                 taken.append((step, self.blocks.allocate(step)))
             else:

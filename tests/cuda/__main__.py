@@ -1,6 +1,7 @@
 """``python -m tests.cuda --torch 2.13.0``: memlab's CUDA path on cards that are not there. See CONTRIBUTING.md."""
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -12,6 +13,9 @@ from tests.standin.build import NoStandIn, check_tools
 CARDS = ("T4", "A100-40GB", "H100")
 PARTS = ("package", "notebooks", "recordings")
 QUICK_PARTS = ("package", "notebooks")
+ON_THE_CARD = ("tests/cuda/test_card.py", "tests/cuda/test_traces.py", "tests/test_run.py")
+CHECKPOINTS, RESIDUALS = "tests/nets/test_checkpointing.py", "tests/nets/test_resnet.py"
+ALSO_ON_THE_CARD = ("tests/tracking", "tests/techniques", CHECKPOINTS, RESIDUALS)  # all others that take a device
 QUICK_NOTEBOOKS = ("01", "07", "15")  # where bytes go; convolutions, which ask the real cuDNN; the allocator
 
 
@@ -19,7 +23,7 @@ def command(part: str, python: Path, card: str, quick: bool) -> list[str | Path]
     """What runs a part on a card."""
     on_card = [python, "-m", "tests.standin", card]
     return {
-        "package": [*on_card, "-m", "pytest", "-p", "no:cacheprovider", "tests/cuda/test_card.py"],
+        "package": [*on_card, "-m", "pytest", *ON_THE_CARD, *(() if quick else ALSO_ON_THE_CARD)],
         "notebooks": [python, "-m", "tests.cuda.notebooks", card, *(QUICK_NOTEBOOKS if quick else ())],
         "recordings": [*on_card, "-m", "tests.cuda.recordings"],
     }[part]
@@ -30,7 +34,8 @@ def passes(words: list[str | Path]) -> bool:
     begun = time.monotonic()
     told = " ".join(map(str, words[2:]))
     print(f"--- {told}", flush=True)
-    passed = subprocess.run(words, cwd=ROOT).returncode == 0
+    told_them = os.environ | {"MEMLAB_TEST_DEVICE": "cuda", "MEMLAB_SIZE": "ci", "OMP_NUM_THREADS": "1"}
+    passed = subprocess.run(words, cwd=ROOT, env=told_them).returncode == 0
     print(f"--- {'passed' if passed else 'FAILED'} after {time.monotonic() - begun:.0f} s: {told}", flush=True)
     return passed
 

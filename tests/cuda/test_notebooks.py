@@ -21,17 +21,13 @@ def test_only_what_may_fail_may_fail():
 
 def test_what_may_fail_must_fail():
     assert judged([], [ALLOWED]) == ["numbers.toml lets 'assert loss' fail, and it did not"]
+    assert judged([], [ALLOWED | {"sometimes": True}]) == []
 
 
 def test_the_list_names_one_cell_each_and_says_why():
     entries = tomllib.loads(NUMBERS.read_text())["fails"]
     assert {entry["notebook"] for entry in entries} <= {notebook.stem for notebook in NOTEBOOKS}
     for notebook in NOTEBOOKS:
-        for entry in (entry for entry in entries if entry["notebook"] == notebook.stem):
+        for entry in expected(notebook):
             assert sum(entry["cell"] in cell for cell in code_cells(notebook)) == 1, entry["cell"]
             assert entry["why"]
-
-
-def test_an_entry_may_hold_for_some_cards_alone():
-    lifetimes = next(notebook for notebook in NOTEBOOKS if notebook.stem == "08_lifetimes")
-    assert len(expected(lifetimes, "T4")) > len(expected(lifetimes, "H100"))

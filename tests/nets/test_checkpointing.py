@@ -10,6 +10,7 @@ from memlab.errors import BadValue
 from memlab.nets import GPT, MLP
 from memlab.run import measure
 from memlab.trace import Category
+from tests.device import DEVICE, counted_by_hand
 
 FLOAT = 4
 
@@ -81,7 +82,7 @@ def kept(trace):
 @cache
 def curve(train, spacings, **settings):
     """The trace at every spacing."""
-    return {k: measure(train, device="cpu", steps=1, checkpoint_every=k, **settings) for k in spacings}
+    return {k: measure(train, device=DEVICE, steps=1, checkpoint_every=k, **settings) for k in spacings}
 
 
 def falls_then_rises(values):
@@ -92,6 +93,7 @@ def falls_then_rises(values):
 SIXTEEN = (1, 2, 4, 8, 16)
 
 
+@counted_by_hand
 @pytest.mark.parametrize("bytes_of", [kept, lambda trace: trace.peak_allocated], ids=["kept", "peak"])
 def test_sixteen_blocks_give_a_u_curve_with_its_bottom_at_four(bytes_of):
     peaks = {k: bytes_of(trace) for k, trace in curve(train_mlp, SIXTEEN).items()}
@@ -106,6 +108,7 @@ def test_every_point_of_the_curve_is_the_formula():
         assert kept(trace) == pytest.approx(16 / k * tensor + k * tensor, abs=2 * FLOAT)  # and the loss
 
 
+@counted_by_hand
 def test_a_thousand_layers_are_best_near_the_square_root():
     spacings = (8, 16, 32, 64, 125)
     traces = curve(train_mlp, spacings, depth=1000, width=4, batch_size=512)
@@ -117,7 +120,7 @@ def test_a_thousand_layers_are_best_near_the_square_root():
 
 def gpt_block():
     """``(a, A)``: the bytes of a GPT block's input and of what it keeps, from the traces of two depths."""
-    shallow, deep = (kept(measure(train_gpt, device="cpu", steps=1, depth=depth)) for depth in (8, 16))
+    shallow, deep = (kept(measure(train_gpt, device=DEVICE, steps=1, depth=depth)) for depth in (8, 16))
     return FLOAT * 16 * 32 * 16, (deep - shallow) / 8
 
 

@@ -6,6 +6,7 @@ import torch
 from memlab import measure, predict
 from memlab.nets import ResNet
 from memlab.trace import Phase
+from tests.device import DEVICE
 
 
 def images_and_labels():
@@ -76,7 +77,7 @@ def temporaries_in_forward(trace):
 
 
 def test_in_place_activations_change_no_loss_and_spare_the_temporary():
-    plain, inplace = (measure(train, device="cpu", inplace=inplace) for inplace in (False, True))
+    plain, inplace = (measure(train, device=DEVICE, inplace=inplace) for inplace in (False, True))
     assert inplace.losses == plain.losses
     # BatchNorm keeps its input and ReLU its result, so what ReLU may overwrite was a temporary: one map of the first
     # stage, 4 bytes for each of 6 images, 8 channels, 8 x 8 pixels.
@@ -85,4 +86,4 @@ def test_in_place_activations_change_no_loss_and_spare_the_temporary():
 
 
 def test_checkpointing_changes_no_loss():
-    assert measure(train, device="cpu", checkpoint_every=1).losses == measure(train, device="cpu").losses
+    assert measure(train, device=DEVICE, checkpoint_every=1).losses == measure(train, device=DEVICE).losses

@@ -10,6 +10,7 @@ from torch import nn
 from memlab.run import measure
 from memlab.tracking import Tracker
 from memlab.tracking.internals import without_compiling
+from tests.device import DEVICE, counted_by_hand
 
 pytestmark = [
     # PyTorch's own: importing its compiler meets deprecated names on some versions.
@@ -60,6 +61,7 @@ def wrapped_module(backend):
 KINDS = pytest.mark.parametrize("make", [compiled_function, compiled_module, wrapped_module])
 
 
+@counted_by_hand
 @KINDS
 def test_plain_steps_run_compiled_and_x_rayed_ones_eagerly(make):
     backend = Counting()
@@ -74,7 +76,7 @@ def test_plain_steps_run_compiled_and_x_rayed_ones_eagerly(make):
             runs.append(backend.runs)
             yield loss
 
-    trace = measure(train, steps=6, device="cpu")
+    trace = measure(train, steps=6, device=DEVICE)
     assert runs == [0, 0, 0, 1, 2, 3]
     assert backend.compiled == 1
     assert [event.op for event in trace.events if event.bytes == 32][:2] == ["aten.mul", "aten.sin"]

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from memlab import measure, predict
 from memlab.tracking import Tracker
+from tests.device import DEVICE
 
 N = 2**20  # numbers of a tensor, 4 MiB each
 UNIT = 4 * N
@@ -60,7 +61,7 @@ def test_the_place_of_the_largest_is_found_in_place():
 
 @IN_PLACE
 def test_the_peak_x_rayed_is_that_counted_by_hand(operation, expected):
-    assert peak(measure(loop(operation), device="cpu")) == pytest.approx(expected, abs=0.1)
+    assert peak(measure(loop(operation), device=DEVICE)) == pytest.approx(expected, abs=0.1)
 
 
 def write_over(x):

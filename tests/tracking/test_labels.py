@@ -10,6 +10,7 @@ from torch import nn
 from memlab.run import measure
 from memlab.trace import Category, Phase
 from memlab.tracking import Tracker
+from tests.device import DEVICE, counted_by_hand
 
 CPU = torch.device("cpu")
 TENSOR = 4 * 64 * 64
@@ -148,7 +149,7 @@ def leaking(device, *, length=5):
 
 
 def test_what_is_held_over_the_end_of_a_step_is_no_temporary():
-    trace = measure(leaking, device="cpu")
+    trace = measure(leaking, device=DEVICE)
     assert trace.start[Category.HELD] >= trace.xray_step * TENSOR
     assert trace.start.get(Category.TEMPORARY, 0) == 0
     assert trace.start[Category.INPUT] == TENSOR  # x, which is there before the first forward
@@ -160,16 +161,17 @@ def test_what_is_made_and_kept_outside_of_forward_is_held_over_at_once():
     assert len(born(events, Category.HELD)) == 1
 
 
+@counted_by_hand
 def test_the_loss_that_is_yielded_is_not_held_over():
     def train(device):
         model = nn.Linear(64, 64, bias=False).to(device)
         while True:
-            loss = model(torch.ones(64, 64)).sum(dim=1)[0]
+            loss = model(torch.ones(64, 64, device=device)).sum(dim=1)[0]
             loss.backward()
             model.zero_grad()
             yield loss
 
-    trace = measure(train, device="cpu", xray="every")
+    trace = measure(train, device=DEVICE, xray="every")
     assert trace.start == {Category.PARAMETER: TENSOR, Category.ACTIVATION: 4 * 64}
 
 
@@ -184,7 +186,7 @@ def test_a_batch_that_was_loaded_a_step_ahead_is_input():
             ahead = torch.ones(64, 64, device=device)
             yield None
 
-    trace = measure(train, device="cpu", xray="every")
+    trace = measure(train, device=DEVICE, xray="every")
     assert trace.by_category[Category.INPUT] == TENSOR
     assert Category.HELD not in trace.start
 
@@ -197,6 +199,6 @@ def test_a_step_that_ran_out_of_memory_holds_nothing_over():
         x @ y @ torch.zeros(64, 64 * 64)
         yield 0.0
 
-    trace = measure(too_much, device="cpu", budget=10 * TENSOR)
+    trace = measure(too_much, device=DEVICE, budget=10 * TENSOR)
     assert trace.oom
     assert Category.HELD not in {event.category for event in trace.events}

@@ -8,6 +8,7 @@ from torch import nn
 
 from memlab import measure, predict
 from memlab.tracking.randomness import DRAWING, RandomNumbers
+from tests.device import DEVICE
 from tests.vgpu.once import seen
 
 
@@ -179,7 +180,7 @@ def test_it_does_in_a_measurement(door):
         found.append(door().tolist())
         yield
 
-    measure(train, device="cpu", steps=1)
+    measure(train, device=DEVICE, steps=1)
     assert found == [as_without_memlab(door)]
 
 
@@ -290,7 +291,7 @@ def alone(work):
 
 
 def by_measuring(train):
-    measure(train, device="cpu")
+    measure(train, device=DEVICE)
 
 
 RUNS = {"measure": a_run(by_measuring), "predict": a_run(predict)}
@@ -360,12 +361,12 @@ def losses_of(seed):
 
 @pytest.mark.filterwarnings("ignore:Another run is being measured")
 def test_two_labs_that_train_at_once_have_the_losses_of_each_alone():
-    expected = [measure(losses_of(seed), device="cpu", steps=20).losses for seed in (1, 2)]
+    expected = [measure(losses_of(seed), device=DEVICE, steps=20).losses for seed in (1, 2)]
     barrier, found = threading.Barrier(2), {}
 
     def run(seed):
         barrier.wait()
-        found[seed] = measure(losses_of(seed), device="cpu", steps=20).losses
+        found[seed] = measure(losses_of(seed), device=DEVICE, steps=20).losses
 
     for _ in range(3):
         threads = [threading.Thread(target=run, args=(seed,)) for seed in (1, 2)]

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 from memlab.run import measure
 from memlab.trace import Category
 from memlab.tracking import Tracker
+from tests.device import DEVICE, counted_by_hand
 
 CPU = torch.device("cpu")
 
@@ -60,6 +61,7 @@ def test_the_inner_tensors_are_counted_and_the_outer_is_not():
     del result
 
 
+@counted_by_hand
 def test_optimizer_state_in_wrappers_is_optimizer_state():
     class Quantized(torch.optim.Optimizer):
         def __init__(self, parameters):
@@ -78,13 +80,13 @@ def test_optimizer_state_in_wrappers_is_optimizer_state():
         model = nn.Linear(32, 32, bias=False).to(device)
         optimizer = Quantized(model.parameters())
         while True:
-            loss = model(torch.ones(1, 32)).sum()
+            loss = model(torch.ones(1, 32, device=device)).sum()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             yield loss
 
-    trace = measure(train, device="cpu")
+    trace = measure(train, device=DEVICE)
     assert trace.start[Category.OPTIMIZER_STATE] == 32 * 32 + 4
     assert trace.start[Category.PARAMETER] == 4 * 32 * 32
 
@@ -137,6 +139,7 @@ def mesh(tmp_path):
     torch.distributed.destroy_process_group()
 
 
+@counted_by_hand
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="no torch.distributed on this system")
 def test_distributed_tensors_are_counted_once(mesh):
     def train(device):
@@ -151,13 +154,14 @@ def test_distributed_tensors_are_counted_once(mesh):
             yield loss.to_local()
             optimizer.zero_grad()
 
-    trace = measure(train, device="cpu", steps=4, xray="every")
+    trace = measure(train, device=DEVICE, steps=4, xray="every")
     weight = 4 * 64 * 64
     assert trace.start[Category.PARAMETER] == trace.start[Category.GRADIENT] == weight
     assert trace.start[Category.OPTIMIZER_STATE] == weight
     assert trace.flops == 2 * (2 * 8 * 64 * 64)
 
 
+@counted_by_hand
 def test_a_model_within_torch_func_is_measured_too():
     def train(device):
         model, x = nn.Linear(64, 64, bias=False), torch.ones(8, 64)
@@ -172,6 +176,6 @@ def test_a_model_within_torch_func_is_measured_too():
             assert torch.allclose(of_each["weight"].sum(dim=0), gradients["weight"], atol=1e-3)
             yield None
 
-    trace = measure(train, device="cpu")
+    trace = measure(train, device=DEVICE)
     assert trace.by_category[Category.PARAMETER] == 4 * 64 * 64
     assert trace.peak_allocated >= 4 * 64 * 64 * (1 + 8)  # the weights, and a gradient for each row

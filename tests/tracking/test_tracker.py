@@ -17,6 +17,7 @@ from memlab.run import measure
 from memlab.trace import Category, Phase
 from memlab.tracking import Tracker
 from memlab.tracking.internals import on_again
+from tests.device import DEVICE, counted_by_hand
 
 CPU = torch.device("cpu")
 FLOAT = 4
@@ -54,17 +55,19 @@ def mlp_peak(depth, width, batch_size):
     return residents + max(max(backward) + 2 * loss, optimizer + loss)
 
 
+@counted_by_hand
 @pytest.mark.parametrize(
     ("depth", "width", "batch_size"), [(1, 8, 64), (4, 32, 64), (4, 64, 4), (6, 16, 1), (3, 40, 41)]
 )
 def test_an_mlp_with_adamw_peaks_at_exactly_the_bytes_counted_by_hand(depth, width, batch_size):
-    trace = measure(train_mlp, depth=depth, width=width, batch_size=batch_size, device="cpu")
+    trace = measure(train_mlp, depth=depth, width=width, batch_size=batch_size, device=DEVICE)
     assert trace.peak_allocated == mlp_peak(depth, width, batch_size)
 
 
+@counted_by_hand
 def test_every_category_of_an_mlp_is_exact():
     depth, width, batch_size = 4, 32, 64
-    trace = measure(train_mlp, depth=depth, width=width, batch_size=batch_size, device="cpu")
+    trace = measure(train_mlp, depth=depth, width=width, batch_size=batch_size, device=DEVICE)
     tensor, layer = FLOAT * batch_size * width, FLOAT * (width**2 + width)
     assert trace.peak_phase is Phase.BACKWARD
     assert trace.by_category[Category.PARAMETER] == depth * layer
@@ -77,7 +80,7 @@ def test_every_category_of_an_mlp_is_exact():
 
 
 def test_the_categories_sum_to_what_is_allocated_after_every_event():
-    trace = measure(train_mlp, checkpoint_every=2, device="cpu")
+    trace = measure(train_mlp, checkpoint_every=2, device=DEVICE)
     assert [sum(moment) for moment in zip(*trace.timeline.values(), strict=True)] == list(trace.allocated)
     assert max(trace.timeline[Category.RECOMPUTED]) > 0
 
@@ -135,7 +138,7 @@ def test_agrees_with_mem_tracker(case):
 
 
 def test_the_module_at_work_is_named_in_forward_backward_and_recomputation():
-    trace = measure(train_mlp, depth=4, checkpoint_every=2, device="cpu")
+    trace = measure(train_mlp, depth=4, checkpoint_every=2, device=DEVICE)
     products = [event for event in trace.events if event.op == "aten.mm" and event.category is Category.GRADIENT]
     assert [event.module for event in products] == [f"blocks.{i}.0" for i in (3, 2, 1, 0)]
     again = [event for event in trace.events if event.category is Category.RECOMPUTED and event.op == "aten.relu"]
@@ -186,12 +189,12 @@ def test_another_thread_is_not_tracked():
             optimizer.step()
             running.set()
 
-    alone = measure(train_mlp, device="cpu")
+    alone = measure(train_mlp, device=DEVICE)
     thread = threading.Thread(target=train_elsewhere)
     thread.start()
     try:
         assert running.wait(30)
-        beside = measure(train_mlp, device="cpu")
+        beside = measure(train_mlp, device=DEVICE)
     finally:
         stop.set()
         thread.join()
@@ -381,6 +384,7 @@ def test_a_thread_in_which_autograd_runs_is_followed_at_once():
     assert names == ["Sequential"]
 
 
+@counted_by_hand
 def test_optimizer_state_in_tuples_is_optimizer_state():
     class Packed(torch.optim.SGD):
         def step(self):
@@ -398,7 +402,7 @@ def test_optimizer_state_in_tuples_is_optimizer_state():
             optimizer.zero_grad()
             yield loss
 
-    trace = measure(train_packed, device="cpu")
+    trace = measure(train_packed, device=DEVICE)
     assert trace.start[Category.OPTIMIZER_STATE] == 4 * (100 * 100 + 1000)
 
 
@@ -453,7 +457,7 @@ def test_a_readers_own_mode_may_stay_on_over_a_yield():
             seen.append(mine.count)
             yield loss
 
-    trace = measure(train_under, device="cpu", steps=6, xray="every")
+    trace = measure(train_under, device=DEVICE, steps=6, xray="every")
     assert seen[0] == 0 < seen[1]
     assert seen[2] - seen[1] == seen[3] - seen[2] == seen[4] - seen[3] > 0  # with what reads the loss
     assert seen[5] == seen[4]
@@ -470,6 +474,6 @@ def test_what_has_a_kernel_of_its_own_is_not_taken_apart():
             loss.backward()
             yield loss
 
-    operators = {event.op for event in measure(train, device="cpu").events if event.phase == "backward"}
+    operators = {event.op for event in measure(train, device=DEVICE).events if event.phase == "backward"}
     assert "aten.silu_backward" in operators
     assert "aten.sigmoid" not in operators

@@ -5,7 +5,7 @@ import torch
 
 from memlab import predict
 from memlab.vgpu import find_card
-from memlab.vgpu.composites import CUDNN, EFFICIENT, FLASH, MATH, choose_attention
+from memlab.vgpu.attention_choice import CUDNN, EFFICIENT, FLASH, MATH, choose_attention
 
 
 def choose(gpu, dtype=torch.float16, *, shape=(2, 4, 128, 64), keys=None, mask=None, **options):

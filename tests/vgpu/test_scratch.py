@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from memlab.vgpu import find_card
-from memlab.vgpu.scratch import RULES, scratch
 from memlab.vgpu.scratch.reduction import buffers
+from memlab.vgpu.scratch.table import RULES, scratch
 from tests.allocator.test_real_traces import FOLDER
 
 aten = torch.ops.aten

@@ -154,7 +154,7 @@ class _Experts(nn.Module):
 def experts(
     device: torch.device, *, precision: str = "fp32", way: str = "loop", width: int = 256, tokens: int = 2048
 ) -> Iterator[torch.Tensor]:
-    """A mixture of eight experts, two a token, by a loop over experts, by every expert for every token, or in groups."""
+    """A mixture of eight experts, two a token, by a loop over experts, every expert for every token, or in groups."""
     model = _Experts(width, 8, way)
 
     def forward() -> torch.Tensor:
@@ -282,7 +282,7 @@ def eight_bits(
         small = [(tensor / scale).to(torch.float8_e4m3fn) for tensor, scale in zip((x, weight), scales, strict=True)]
         scale_b = scales[1].t() if rows else scales[1]
         bias = torch.zeros(2 * width, device=device, dtype=torch.bfloat16)
-        out = torch._scaled_mm(
+        out = torch.ops.aten._scaled_mm(
             small[0], small[1].t(), scale_a=scales[0], scale_b=scale_b, bias=bias, out_dtype=torch.bfloat16
         )
         yield out.float().mean()

@@ -18,14 +18,22 @@ _DECODER = {
     "num_hidden_layers": 2,
     "num_attention_heads": 8,
     "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
 }
 _GROUPED = _DECODER | {"num_key_value_heads": 2}
-_ENCODER = {key: size for key, size in _DECODER.items() if key != "pad_token_id"}
+_ENCODER = {key: size for key, size in _DECODER.items() if not key.endswith("token_id")}
 _IMAGES = {"hidden_size": 192, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 3}
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt2": ("GPT2LMHeadModel", {"vocab_size": VOCABULARY, "n_embd": 256, "n_layer": 2, "n_head": 8}),
+    "gpt2": (
+        "GPT2LMHeadModel",
+        {"vocab_size": VOCABULARY, "n_embd": 256, "n_layer": 2, "n_head": 8, "bos_token_id": 1, "eos_token_id": 2},
+    ),
     "bert": ("BertForMaskedLM", _ENCODER),
-    "distilbert": ("DistilBertForMaskedLM", {"vocab_size": VOCABULARY, "dim": 256, "hidden_dim": 512, "n_layers": 2, "n_heads": 8}),
+    "distilbert": (
+        "DistilBertForMaskedLM",
+        {"vocab_size": VOCABULARY, "dim": 256, "hidden_dim": 512, "n_layers": 2, "n_heads": 8},
+    ),
     "llama": ("LlamaForCausalLM", _GROUPED),
     "mistral": ("MistralForCausalLM", _GROUPED | {"sliding_window": 64}),
     "mixtral": ("MixtralForCausalLM", _GROUPED | {"num_local_experts": 4}),
@@ -34,13 +42,64 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma": ("GemmaForCausalLM", _GROUPED | {"head_dim": 64}),
     "phi3": ("Phi3ForCausalLM", _GROUPED),
     "neox": ("GPTNeoXForCausalLM", _ENCODER),
-    "opt": ("OPTForCausalLM", {"vocab_size": VOCABULARY, "hidden_size": 256, "ffn_dim": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "word_embed_proj_dim": 256}),
-    "t5": ("T5ForConditionalGeneration", {"vocab_size": VOCABULARY, "d_model": 256, "d_ff": 512, "d_kv": 32, "num_layers": 2, "num_heads": 8, "decoder_start_token_id": 0}),
-    "bart": ("BartForConditionalGeneration", {"vocab_size": VOCABULARY, "d_model": 256, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512, "encoder_attention_heads": 8, "decoder_attention_heads": 8}),
+    "opt": (
+        "OPTForCausalLM",
+        {
+            "vocab_size": VOCABULARY,
+            "hidden_size": 256,
+            "ffn_dim": 512,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 8,
+            "word_embed_proj_dim": 256,
+        },
+    ),
+    "t5": (
+        "T5ForConditionalGeneration",
+        {
+            "vocab_size": VOCABULARY,
+            "d_model": 256,
+            "d_ff": 512,
+            "d_kv": 32,
+            "num_layers": 2,
+            "num_heads": 8,
+            "decoder_start_token_id": 0,
+        },
+    ),
+    "bart": (
+        "BartForConditionalGeneration",
+        {
+            "vocab_size": VOCABULARY,
+            "d_model": 256,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "encoder_ffn_dim": 512,
+            "decoder_ffn_dim": 512,
+            "encoder_attention_heads": 8,
+            "decoder_attention_heads": 8,
+        },
+    ),
     "vit": ("ViTForImageClassification", _IMAGES),
     "dinov2": ("Dinov2ForImageClassification", {"hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 3}),
-    "whisper": ("WhisperForConditionalGeneration", {"vocab_size": VOCABULARY, "d_model": 192, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 384, "decoder_ffn_dim": 384, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3, "begin_suppress_tokens": None, "suppress_tokens": None}),
-}  # fmt: skip
+    "whisper": (
+        "WhisperForConditionalGeneration",
+        {
+            "vocab_size": VOCABULARY,
+            "d_model": 192,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "encoder_attention_heads": 3,
+            "decoder_attention_heads": 3,
+            "encoder_ffn_dim": 384,
+            "decoder_ffn_dim": 384,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "decoder_start_token_id": 3,
+            "begin_suppress_tokens": None,
+            "suppress_tokens": None,
+        },
+    ),
+}
 
 
 def cases() -> Iterator[Case]:
@@ -132,7 +191,7 @@ def _inputs(model: Any, batch_size: int, tokens: int) -> Callable[[torch.dtype],
 
     def texts(dtype: torch.dtype) -> dict[str, torch.Tensor]:
         ids = torch.randint(4, VOCABULARY, (batch_size, tokens))
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
+        return {"input_ids": ids, "labels": ids}  # no mask of ones: whether it masks anything is asked of the numbers
 
     return {"pixel_values": images, "input_features": sounds}.get(model.main_input_name, texts)
 

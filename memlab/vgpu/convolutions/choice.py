@@ -13,7 +13,7 @@ def uses_cudnn(x: View, w: View, settings: Settings) -> bool:
     """``_select_conv_backend`` of ``Convolution.cpp``: cuDNN, or kernels of ATen's own."""
     if not settings.cudnn or 0 in x.shape:
         return False
-    if _is_depthwise(x, w, settings):
+    if is_depthwise(x, w, settings):
         return _uses_cudnn_depthwise(x, w, settings)
     if torch.bfloat16 in (x.dtype, w.dtype) and not settings.bf16:
         return False
@@ -25,7 +25,8 @@ def suggests_channels_last(first: View, second: View) -> bool:
     return torch.float64 not in (first.dtype, second.dtype) and (first.is_channels_last or second.is_channels_last)
 
 
-def _is_depthwise(x: View, w: View, settings: Settings) -> bool:
+def is_depthwise(x: View, w: View, settings: Settings) -> bool:
+    """Whether each group is one channel of the input."""
     groups = settings.groups
     return not settings.transposed and groups > 1 and x.shape[1] == groups and w.shape[0] % groups == 0
 

@@ -7,7 +7,7 @@ answer, a list of bytes, or null where cuDNN does not take the question. It ends
 import json
 import os
 import sys
-from itertools import accumulate
+from collections.abc import Iterable
 
 from memlab.vgpu.cudnn import stubs
 from memlab.vgpu.cudnn.backend import Cudnn, CudnnError, Descriptor
@@ -27,16 +27,21 @@ def main(library: str) -> None:
         try:
             if capability not in cards:
                 cards[capability] = device(cudnn, capability)
-            answer = _falling(list(workspaces(cudnn, cards[capability], Convolution.from_json(fields))))
+            answer = _falling(workspaces(cudnn, cards[capability], Convolution.from_json(fields)))
         except CudnnError:
             answer = None
         print(json.dumps(answer), file=out, flush=True)
 
 
-def _falling(sizes: list[int]) -> list[int]:
+def _falling(sizes: Iterable[int]) -> list[int]:
     """The first, and each smaller than all before it: a plan that needs more than one that failed fails, too."""
-    least = accumulate(sizes, min)
-    return list(dict.fromkeys(least))
+    found: list[int] = []
+    for size in sizes:
+        if not found or size < found[-1]:
+            found.append(size)
+        if size == 0:  # for which there is always memory
+            break
+    return found
 
 
 if __name__ == "__main__":

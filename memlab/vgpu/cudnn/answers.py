@@ -1,37 +1,69 @@
-"""What cuDNN has answered: in this process, in the file that ships with memlab, or now."""
+"""What cuDNN answers: from what ships with memlab, from what was asked before, or now."""
 
-from dataclasses import dataclass, field
 from functools import cache
 
-from memlab.vgpu.cudnn import installed
+from memlab.vgpu.cudnn import installed, shipped
 from memlab.vgpu.cudnn.client import Client, of_library
 from memlab.vgpu.cudnn.questions import Convolution
+from memlab.vgpu.cudnn.remembered import Remembered
+
+Answer = tuple[int, ...] | None
 
 
-@dataclass
 class Answers:
-    """Answers of one version of cuDNN.
+    """Answers of the cuDNN that a version of PyTorch would load, or of the nearest that there is.
+
+    Args:
+        wanted: the version of cuDNN, 92000 for 9.20.0.
+        version: of the one that is here, or 0.
+        client: asks it, or None where none is here.
+        remembered: what it was asked in other processes.
 
     Attributes:
-        version: 92000 for 9.20.0.
-        client: asks it, or None where it is not here.
-        known: by compute capability and question.
+        known: by compute capability and question: the answer, and the version that gave it.
     """
 
-    version: int
-    client: Client | None = None
-    known: dict[tuple[int, Convolution], tuple[int, ...] | None] = field(default_factory=dict)
+    def __init__(self, wanted: int, version: int, client: Client | None, remembered: Remembered | None = None):
+        self.known: dict[tuple[int, Convolution], tuple[Answer, int]] = {}
+        self._wanted = wanted
+        self._version = version
+        self._client = client
+        self._remembered = remembered
 
-    def find(self, capability: int, question: Convolution) -> tuple[int, ...] | None:
-        """The workspaces of the plans that ATen would try, falling, in bytes; None where nobody knows."""
+    def find(self, capability: int, question: Convolution) -> tuple[Answer, int]:
+        """The workspaces of the plans that ATen would try, falling, in bytes, and the version of cuDNN that says so.
+
+        ``(None, 0)`` where nobody knows; an empty answer where cuDNN has no plan.
+        """
         key = capability, question
-        if key not in self.known and self.client is not None and not self.client.has_failed:
-            self.known[key] = self.client.ask(capability, question)
-        return self.known.get(key)
+        if key not in self.known:
+            self.known[key] = self._look(capability, question)
+        return self.known[key]
+
+    def _look(self, capability: int, question: Convolution) -> tuple[Answer, int]:
+        found = shipped.find(capability, question)
+        if found is not None and (shipped.version() == self._wanted or self._client is None):
+            return found, shipped.version()
+        asked = self._ask(capability, question)
+        if asked is not None:
+            return asked, self._version
+        return (found, shipped.version()) if found is not None else (None, 0)
+
+    def _ask(self, capability: int, question: Convolution) -> Answer:
+        if self._client is None:
+            return None
+        answer = self._remembered.find(capability, question) if self._remembered else None
+        if answer is None:
+            answer = self._client.ask(capability, question)
+            if answer is not None and self._remembered:
+                self._remembered.add(capability, question, answer)
+        return answer
 
 
 @cache
-def answers() -> Answers:
-    """Those of the cuDNN that is installed, if one is."""
-    library = installed.library()
-    return Answers(installed.version(), of_library(library) if library else None)
+def answers(wanted: int) -> Answers:
+    """Those for that version of cuDNN."""
+    library, version = installed.library(), installed.version()
+    if library is None:
+        return Answers(wanted, 0, None)
+    return Answers(wanted, version, of_library(library), Remembered(version))

@@ -34,6 +34,7 @@ class Client:
         self._failures = 0
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._parents: subprocess.Popen[bytes] | None = None  # in a process that was forked
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
 
@@ -90,7 +91,7 @@ class Client:
     def _forget(self) -> None:
         """In a process that was forked: the pipes are its parent's."""
         self._lock = threading.Lock()
-        self._process = None
+        self._parents, self._process = self._process, None
 
     def __del__(self) -> None:
         self._end()

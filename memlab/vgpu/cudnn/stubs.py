@@ -14,7 +14,7 @@ from memlab.vgpu.cudnn import elf
 
 Functions = dict[str, Callable[..., int]]
 
-CUDA = 13  # the version of CUDA whose libraries cuDNN for cu13 asks for
+CUDA = (12, 13)  # the versions of CUDA that there is a cuDNN for
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 _BLAS_VERSION = (CUDA, 1, 0)
 _handles = count(1)
@@ -22,11 +22,12 @@ _handles = count(1)
 
 def load() -> list[Any]:
     """Load all of them; what is returned must be kept."""
-    libraries = {
-        f"libcublasLt.so.{CUDA}": _matrix_products(),
-        "libcuda.so.1": _driver(),
-        f"libnvrtc.so.{CUDA}": _compiler(),
-    }
+    libraries = {"libcuda.so.1": _driver()}
+    for version in CUDA:
+        libraries |= {
+            f"libcublasLt.so.{version}": _matrix_products(version),
+            f"libnvrtc.so.{version}": _compiler(version),
+        }
     return [part for name, functions in libraries.items() for part in elf.load(name, functions)]
 
 
@@ -44,13 +45,12 @@ def _all(prefix: str, names: str, function: Callable[..., int]) -> Functions:
     return {prefix + name: function for name in names.split()}
 
 
-def _matrix_products() -> Functions:
+def _matrix_products(cuda: int) -> Functions:
     def version(*_: int) -> int:
-        major, minor, patch = _BLAS_VERSION
-        return 10_000 * major + 100 * minor + patch
+        return 10_000 * cuda
 
     def part_of_version(which: int, place: int, *_: int) -> int:
-        ctypes.c_int.from_address(place).value = _BLAS_VERSION[which & 3]
+        ctypes.c_int.from_address(place).value = (cuda, 0, 0)[which & 3]
         return 0
 
     def algorithms(*arguments: int) -> int:
@@ -85,7 +85,7 @@ def _driver() -> Functions:
         return NO_DEVICE
 
     def version(place: int, *_: int) -> int:
-        ctypes.c_int.from_address(place).value = 1000 * CUDA
+        ctypes.c_int.from_address(place).value = 1000 * CUDA[-1]
         return 0
 
     def error_text(error: int, place: int, *_: int) -> int:
@@ -114,11 +114,11 @@ def _driver() -> Functions:
     }
 
 
-def _compiler() -> Functions:
+def _compiler(cuda: int) -> Functions:
     """Compiles everything to one byte."""
 
     def version(major: int, minor: int, *_: int) -> int:
-        ctypes.c_int.from_address(major).value = CUDA
+        ctypes.c_int.from_address(major).value = cuda
         ctypes.c_int.from_address(minor).value = 0
         return 0
 

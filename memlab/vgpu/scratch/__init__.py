@@ -3,28 +3,3 @@
 Each rule tells what CUDA's kernels allocate beside the operator's results, and in which order. It names the recorded
 trace (``tests/allocator/test_real_traces.py``) that shows it or the function of PyTorch that says so.
 """
-
-from collections.abc import Sequence
-from typing import Any
-
-from memlab.vgpu.cards import Card
-from memlab.vgpu.convolutions import steps as convolutions
-from memlab.vgpu.scratch import attention, cublas, indexing, layers, losses, reductions, sorting
-from memlab.vgpu.scratch.rule import Step
-
-KINDS = (reductions, indexing, attention, cublas, losses, sorting, layers, convolutions)
-RULES = {operator: rule for kind in KINDS for operator, rule in kind.RULES.items()}
-
-
-def scratch(
-    card: Card, func: Any, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any] | None = None
-) -> Sequence[Step]:
-    """What the operator allocates, in order; () where that is its results alone."""
-    rule = RULES.get(func.overloadpacket)
-    return tuple(rule(card, _by_place(func, args, kwargs) if kwargs else args, out)) if rule else ()
-
-
-def _by_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """All arguments in the order of the operator's schema; those not given have their defaults."""
-    rest = func._schema.arguments[len(args) :]
-    return (*args, *(kwargs.get(argument.name, argument.default_value) for argument in rest))

@@ -1,6 +1,6 @@
 """Products of matrices: workspaces of cuBLAS, and copies of what lies in memory as it cannot take it.
 
-cuBLAS has a workspace of its own (``Card.cublas_workspace``), and cublasLt, which adds a bias in the product, has another
+cuBLAS has a workspace (``Card.cublas_workspace``), and cublasLt, which adds a bias in the product, has another
 (``CublasHandlePool.cpp``):
 
 - torch 2.11: each is allocated once for each thread, cuBLAS's first, and stays;

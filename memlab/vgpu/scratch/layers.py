@@ -9,7 +9,7 @@ import torch
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import cub
 from memlab.vgpu.scratch.cublas import cublas
-from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
+from memlab.vgpu.scratch.rule import RESULT, Rule, Step
 
 aten = torch.ops.aten
 Given = tuple[Any, ...]
@@ -135,10 +135,6 @@ def _multinomial(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return RESULT, _bytes(tensor), out.numel() * tensor.element_size()
 
 
-def _dropout(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    return Result(1), RESULT  # dropout_cuda: the mask first
-
-
 def _to_real(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return RESULT, _bytes(args[0])  # _fft_c2r_cufft: cuFFT destroys its input
 
@@ -194,7 +190,6 @@ RULES: dict[object, Rule] = {
     aten.cumsum: _running,
     aten.cumprod: _running,
     aten.abs: _absolute,
-    aten.native_dropout: _dropout,
     aten._fft_c2r: _to_real,
     aten._trilinear: _trilinear,
     aten._euclidean_dist: _by_a_product,

@@ -33,13 +33,13 @@ class FirstThatFits:
 
 
 @dataclass(frozen=True)
-class Unknown:
-    """Nobody knows what is allocated here; the sentence says so to the reader."""
+class Remark:
+    """What the reader should know of what is allocated here, in a sentence."""
 
     sentence: str
 
 
 # A number of bytes is allocated until the operator's end; a negative one gives the last block of so many bytes back.
-Step = int | Result | Workspace | FirstThatFits | Unknown
+Step = int | Result | Workspace | FirstThatFits | Remark
 # Of the card, an operator's arguments and its results, in order. Without a ``Result`` the results come first.
 Rule = Callable[[Card, tuple[Any, ...], Any], Iterable[Step]]

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from memlab.vgpu import find_card
-from memlab.vgpu.scratch import indexing, scratch
+from memlab.vgpu.scratch import indexing
 from memlab.vgpu.scratch.rule import RESULT, Result
+from memlab.vgpu.scratch.table import scratch
 
 aten = torch.ops.aten
 

@@ -1,0 +1,101 @@
+"""Which kernel CUDA chooses for scaled dot product attention."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from memlab.vgpu.cards import Card
+from memlab.vgpu.internals import attention_order
+
+HALF = (torch.float16, torch.bfloat16)
+MATH, FLASH, EFFICIENT, CUDNN = range(4)  # the numbers of torch.nn.attention.SDPBackend
+DEFAULT_ORDER = [FLASH, EFFICIENT, MATH, CUDNN]
+
+
+def choose_attention(
+    card: Card,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    enable_gqa: bool = False,
+) -> int:
+    """The backend that CUDA would choose on that card: a number of ``torch.nn.attention.SDPBackend``.
+
+    The rules are those of ``native/transformers/cuda/sdp_utils.cpp``: of the backends that are allowed, in
+    order of priority, the first that can. cuDNN comes first on sm_90 and sm_100.
+    """
+    order = attention_order()
+    if order[:3] == DEFAULT_ORDER[:3] and card.sm in (90, 100, 103):
+        order = [CUDNN, FLASH, EFFICIENT, MATH]
+    shapes_fit = (
+        query.dim() == key.dim() == value.dim() == 4
+        and all(tensor.shape[0] == query.shape[0] for tensor in (key, value))
+        and (enable_gqa or query.shape[1] == key.shape[1] == value.shape[1])
+        and all(tensor.stride(-1) == 1 and 0 not in tensor.shape for tensor in (query, key, value))
+    )
+    if shapes_fit:
+        for backend in order:
+            if backend in _CAN and _CAN[backend](card, query, key, value, mask, dropout_p, is_causal):
+                return backend
+    return MATH
+
+
+def _can_flash(
+    card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
+) -> bool:
+    head = query.shape[-1]
+    return (
+        torch.backends.cuda.flash_sdp_enabled()
+        and mask is None
+        and card.sm >= 80
+        and query.dtype in HALF
+        and head == key.shape[-1] == value.shape[-1] <= 256
+        and not (is_causal and query.shape[-2] != key.shape[-2])
+        and not (card.sm in (86, 89, 120) and query.requires_grad and head > 192 and (head <= 224 or dropout_p))
+    )
+
+
+def _can_efficient(
+    card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
+) -> bool:
+    half = query.dtype in HALF
+    if not query.shape[1] == key.shape[1] == value.shape[1]:
+        return False  # it knows no groups of queries
+    if query.dtype not in (torch.float16, torch.float32, *([torch.bfloat16] if card.sm >= 80 else [])):
+        return False
+    alignment = 4 if card.sm >= 80 else 1
+    if card.sm >= 80 or (card.sm >= 70 and half):
+        alignment = max(alignment, 8 if half else 4)
+    return (
+        torch.backends.cuda.mem_efficient_sdp_enabled()
+        and query.shape[-1] == key.shape[-1]
+        and query.shape[-1] % alignment == 0
+        and value.shape[-1] % alignment == 0
+    )
+
+
+def _can_cudnn(
+    card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
+) -> bool:
+    heads = (query.shape[-1], value.shape[-1])
+    return (
+        torch.backends.cuda.cudnn_sdp_enabled()
+        and card.sm >= 80
+        and query.dtype in HALF
+        and all(head <= 128 and head % 8 == 0 for head in heads)
+        and (dropout_p * 16).is_integer()
+        and key.shape[-2] > 1
+        and not (dropout_p and query.shape[-2] == 1)
+        and not torch.are_deterministic_algorithms_enabled()
+    )
+
+
+def _can_math(*_: Any) -> bool:
+    return torch.backends.cuda.math_sdp_enabled()
+
+
+_CAN = {MATH: _can_math, FLASH: _can_flash, EFFICIENT: _can_efficient, CUDNN: _can_cudnn}

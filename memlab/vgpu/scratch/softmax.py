@@ -1,0 +1,36 @@
+"""Softmax, dropout and norms."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from memlab.vgpu.cards import Card
+from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
+
+aten = torch.ops.aten
+
+
+def _softmax_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # softmax_backward_cuda_out: the product of gradient and result.
+    gradient, result = args[:2]
+    return (RESULT, gradient.numel() * max(gradient.element_size(), result.element_size()))
+
+
+def _safe_softmax(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # _safe_softmax: which numbers are minus infinity, in which rows all are, and the zero that these get.
+    scores = args[0]
+    rows = scores.numel() // max(1, scores.shape[args[1]])
+    return RESULT, scores.numel(), rows, out.element_size()
+
+
+def _dropout(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # dropout_cuda: the mask first
+    return Result(1), Result(0)
+
+
+RULES: dict[object, Rule] = {
+    aten._softmax_backward_data: _softmax_backward,
+    aten._safe_softmax: _safe_softmax,
+    aten.native_dropout: _dropout,
+}

@@ -1,0 +1,12 @@
+"""Which device the tests that measure are run on: the CPU, or what MEMLAB_TEST_DEVICE says (`make test-cuda`: cuda)."""
+
+import os
+
+import pytest
+
+DEVICE = os.environ.get("MEMLAB_TEST_DEVICE", "cpu")
+
+counted_by_hand = pytest.mark.skipif(
+    DEVICE != "cpu",
+    reason="counts the bytes of tensors, or reads numbers: a card has blocks and workspaces beside them",
+)
