@@ -26,7 +26,10 @@ ZEROS = (aten.new_zeros.default, aten.zeros.default, aten.zeros_like.default)
 
 # In the backward of these nodes, on the formula's own first result.
 IN_NODES = {
-    "BinaryCrossEntropyWithLogitsBackward0": {aten.sub.Tensor: aten.sub_.Tensor, aten.mul.Tensor: aten.mul_.Tensor}
+    "BinaryCrossEntropyWithLogitsBackward0": {aten.sub.Tensor: aten.sub_.Tensor, aten.mul.Tensor: aten.mul_.Tensor},
+    # evenly_distribute_backward, of the largest or the smallest of all
+    "MaxBackward1": {aten.logical_and.default: aten.logical_and_.default},
+    "MinBackward1": {aten.logical_and.default: aten.logical_and_.default},
 }
 _NODE_OPERATORS = {func for rules in IN_NODES.values() for func in rules}
 

@@ -54,6 +54,11 @@ def test_the_peak_predicted_is_that_counted_by_hand(operation, expected):
     assert peak(predict(loop(operation), gpu="A100-40GB")) == pytest.approx(expected, abs=0.1)
 
 
+def test_the_place_of_the_largest_is_found_in_place():
+    # In backward: x, which numbers are none, which are the largest, and these cast to be counted.
+    assert peak(predict(loop(lambda x: x.max()), gpu="A100-40GB")) == pytest.approx(1 + 0.25 + 0.25 + 2, abs=0.1)
+
+
 @IN_PLACE
 def test_the_peak_x_rayed_is_that_counted_by_hand(operation, expected):
     assert peak(measure(loop(operation), device=DEVICE)) == pytest.approx(expected, abs=0.1)

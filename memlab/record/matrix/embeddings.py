@@ -43,7 +43,8 @@ def cases() -> Iterator[Case]:
     yield Case(sparse, {"count": 4096})
     for how in LOOKUPS:
         yield Case(lookup, {"how": how, "count": 2000})
-        yield Case(lookup, {"how": how, "count": 20000})
+        if how != "index_of_columns":  # 400 MB
+            yield Case(lookup, {"how": how, "count": 20000})
 
 
 def embedding(
@@ -123,9 +124,11 @@ LOOKUPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "take_along_dim": lambda table, rows: table.take_along_dim(rows[:, None], 0),
     "one_hot": lambda table, rows: F.one_hot(rows[:500], 5000).float() @ table,
     "index_add": lambda table, rows: torch.zeros_like(table).index_add(0, rows, table.repeat(4, 1)[: len(rows)]),
-    "scatter_add": lambda table, rows: torch.zeros_like(table).scatter_add(0, rows[:5000, None].expand(-1, 64), table),
+    "scatter_add": lambda table, rows: torch.zeros_like(table).scatter_add(
+        0, rows[:2000, None].expand(-1, 64), table[:2000]
+    ),
     "scatter_reduce": lambda table, rows: torch.zeros_like(table).scatter_reduce(
-        0, rows[:5000, None].expand(-1, 64), table, "mean"
+        0, rows[:2000, None].expand(-1, 64), table[:2000], "mean"
     ),
     "index_put": lambda table, rows: (table * 1).index_put((rows[:100],), torch.ones(64, device=table.device)),
     "index_copy": lambda table, rows: (table * 1).index_copy(0, rows[:100], torch.ones(100, 64, device=table.device)),

@@ -235,7 +235,7 @@ FUNCTIONS: dict[str, Function] = {
     "cdist": lambda x: torch.cdist(x[:500], x[500:1200]),
     "cdist of one": lambda x: torch.cdist(x[:300], x[300:600], p=1.0),
     "pdist": lambda x: F.pdist(x[:200]),
-    "cosine_similarity": lambda x: F.cosine_similarity(x[:200, None], x[None, :200], dim=2),
+    "cosine_similarity": lambda x: F.cosine_similarity(x[:80, None], x[None, :80], dim=2),
     "normalize": lambda x: F.normalize(x),
     "gumbel_softmax": lambda x: F.gumbel_softmax(x, hard=True),
     "cat": lambda x: torch.cat([x, x.relu(), -x], 1),

@@ -170,7 +170,7 @@ OF_CLASSES: dict[str, Loss] = {
     "nll": lambda output, reduction: F.nll_loss(output.log_softmax(-1), _labels(output), reduction=reduction),
     "multi_margin": lambda output, reduction: F.multi_margin_loss(output, _labels(output), reduction=reduction),
     "multilabel_margin": lambda output, reduction: F.multilabel_margin_loss(
-        output, torch.zeros(output.shape, dtype=torch.int64).to(output.device), reduction=reduction
+        output[:, :50], torch.zeros(output.shape[0], 50, dtype=torch.int64).to(output.device), reduction=reduction
     ),
     "segmentation": _segmentation,
     "sequence": _sequence,

@@ -31,8 +31,9 @@ def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     steps: list[Step] = []
     for place, _ in enumerate(given):
         steps += [size, size, -size] if place == 0 else [size, size, -size, -size]
-    value = args[2].element_size() * prod(shape) * (tensor.numel() // rows)
-    expanded = (value,) if args[2].dim() == 0 else ()
+    indexed = prod(tensor.shape[place] for place, index in enumerate(indices) if index is not None)
+    value = args[2].element_size() * prod(shape) * tensor.numel() // indexed
+    expanded = () if args[2].is_contiguous() and args[2].dim() else (value,)
     return *steps, *expanded, size, size, size, buffer, -buffer
 
 

@@ -8,7 +8,8 @@ import torch
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import cub
-from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
+from memlab.vgpu.scratch.cublas import cublas
+from memlab.vgpu.scratch.rule import RESULT, Rule, Step
 
 aten = torch.ops.aten
 Given = tuple[Any, ...]
@@ -134,10 +135,6 @@ def _multinomial(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return RESULT, _bytes(tensor), out.numel() * tensor.element_size()
 
 
-def _dropout(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    return Result(1), RESULT  # dropout_cuda: the mask first
-
-
 def _to_real(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return RESULT, _bytes(args[0])  # _fft_c2r_cufft: cuFFT destroys its input
 
@@ -154,9 +151,11 @@ def _trilinear(card: Card, args: Given, out: Any) -> Iterable[Step]:
         return out.element_size() * prod(w for dim, w in enumerate(widest) if dim not in dims | {unrolled})
 
     first, second = product(early, *tensors[:2]), product(summed, sizes)
+    space = tuple(cublas(card))
+    space += tuple(-step for step in space if isinstance(step, int))
     yield RESULT
     for _ in range(sizes[unrolled]):
-        yield from (first, second, -first, -second)
+        yield from (first, *(space if early else ()), second, *(space if summed - early else ()), -first, -second)
 
 
 def _unsqueezed(tensor: torch.Tensor, places: Iterable[int]) -> list[int]:
@@ -191,7 +190,6 @@ RULES: dict[object, Rule] = {
     aten.cumsum: _running,
     aten.cumprod: _running,
     aten.abs: _absolute,
-    aten.native_dropout: _dropout,
     aten._fft_c2r: _to_real,
     aten._trilinear: _trilinear,
     aten._euclidean_dist: _by_a_product,
