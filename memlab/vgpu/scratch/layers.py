@@ -44,10 +44,9 @@ def _group_norm(card: Card, args: Given, out: Any) -> Iterable[Step]:
 def _group_norm_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # GroupNormBackwardKernelImplInternal: two sums for each channel, two factors for each group, one for each channel
     weight, count, channels, pixels, groups = args[4:9]
-    if pixels == 1:
-        return ()
     of_channels, of_groups = 4 * count * channels, 4 * count * groups
-    return of_channels, of_channels, of_groups, of_groups, *([] if weight is None else [of_channels])
+    factors = () if weight is None or pixels == 1 else (of_channels,)
+    return of_channels, of_channels, of_groups, of_groups, *factors
 
 
 def _adaptive_max_pool(card: Card, args: Given, out: Any) -> Iterable[Step]:

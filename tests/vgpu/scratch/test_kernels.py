@@ -202,6 +202,10 @@ def test_group_norm_has_factors_for_each_channel_and_group():
     assert steps("T4", aten.native_group_norm.default, image, None, None, *shape, 1e-5) == []
     args = (image, image, made(8, 4), made(8, 4), weight, *shape, [True] * 3)
     assert steps("T4", aten.native_group_norm_backward.default, *args) == [512, 512, 128, 128, 512]
+    rows = made(2048, 512)
+    args = (rows, rows, made(2048, 8), made(2048, 8), made(512), 2048, 512, 1, 8, [True] * 3)
+    sums = [4_194_304, 4_194_304, 65_536, 65_536]  # without an image a channel needs no factor of its own
+    assert steps("T4", aten.native_group_norm_backward.default, *args) == sums
 
 
 def test_layers_that_take_contiguous_images_copy_others():
