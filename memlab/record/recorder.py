@@ -169,6 +169,9 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
         return {"peaks": peaks, "oom": trace.oom is not None, **said}
     peaks, seconds = [], []
     device.release()
+    device.start_step()
+    # What PyTorch itself keeps from the cases before, as torch.func does.
+    kept, kept_reserved = device.peak_allocated() or 0, device.peak_reserved() or 0
     generator = case.loop(device.device, **case.settings)
     try:
         for _ in range(STEPS if device.computes else STEPS_WITHOUT_CLOCK):
@@ -177,7 +180,7 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
             next(generator)
             device.wait()
             seconds.append(time.perf_counter() - begun)
-            peaks.append([device.peak_allocated(), device.peak_reserved()])
+            peaks.append([_above(kept, device.peak_allocated()), _above(kept_reserved, device.peak_reserved())])
     except torch.OutOfMemoryError as error:
         traceback.clear_frames(error.__traceback__)
         return {"peaks": peaks, "oom": True, "message": str(error)}
@@ -186,6 +189,10 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
         device.release()
     clock = {"seconds": statistics.median(seconds[2:])} if device.computes else {}
     return {"peaks": peaks, "oom": False, **clock}
+
+
+def _above(kept: int, peak: int | None) -> int | None:
+    return None if peak is None else peak - kept
 
 
 def _watched(case: Case, device: Device) -> dict[str, Any]:

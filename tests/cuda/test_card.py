@@ -12,7 +12,8 @@ from torch import nn
 from memlab import measure, predict
 from memlab.devices import Cuda, open_device
 from memlab.nets import GPT, MLP
-from memlab.record.recorder import allocator_settings
+from memlab.record.case import Case
+from memlab.record.recorder import allocator_settings, record
 from memlab.vgpu import find_card
 from tests.standin.cards import FIGURES
 
@@ -150,3 +151,20 @@ def test_without_a_card_the_cuda_build_predicts_and_measures_on_the_host():
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("STANDIN_", "LD_PRELOAD"))}
     subprocess.run([sys.executable, "-m", "tests.standin", "T4:0", "-c", code], check=True, env=environment)
+
+
+def test_a_recording_leaves_out_what_the_cases_before_have_left(tmp_path):
+    left = []
+
+    def leaving(device):
+        left.append(torch.empty(30 * 2**20, dtype=torch.uint8, device=device))
+        yield None
+        yield None
+        yield None
+
+    cases = [Case(layers, {"width": 256}), Case(leaving), Case(layers, {"width": 256, "batch_size": 65})]
+    recording = record(cases, Cuda(torch.device("cuda")), tmp_path / "some.json", seconds=300, say=print)
+    before, _, after = (case["peaks"][-1] for case in recording["cases"].values())
+    assert before[0] < after[0] < 1.1 * before[0]
+    assert after[1] == before[1]
+    left.clear()
