@@ -35,8 +35,8 @@ KNOWN = RECORDINGS / "known.toml"  # misses, each with the operator that explain
 README = Path(__file__).parents[1] / "memlab" / "vgpu" / "README.md"
 STEPS = 3  # of the recorded ones, too
 HEAD = (
-    "| card | torch | loops | cases | equal | within 0.1% | worst | reserved: within 1% | worst | verdicts, messages "
-    "| MemTracker's rule: worst | 16 bytes a parameter: worst |"
+    "| card | torch | loops | cases | equal | within 0.1% | worst | reserved: within 1% | worst | verdicts and "
+    "messages | MemTracker's rule: worst | 16 bytes a parameter: worst |"
 )
 
 Bytes = tuple[int, int]  # peak allocated, peak reserved

@@ -12,9 +12,7 @@ from memlab.allocator.blocks import Block, Segment
 from memlab.allocator.caching import CachingAllocator
 from memlab.allocator.settings import DEFAULT, ROUND, SMALL_SEGMENT, Settings, is_small, round_up
 
-# The addresses of one segment. PyTorch takes 9/8 of the card's memory, and another segment should that ever be used
-# up; here it is what PyTorch refuses to allocate at once, so one segment is always enough.
-ADDRESS_SPACE = 2**60
+ADDRESS_SPACE = 2**60  # of one segment, where nobody says how much
 
 
 class ExpandableAllocator(CachingAllocator):
@@ -22,6 +20,10 @@ class ExpandableAllocator(CachingAllocator):
 
     Arguments, attributes and errors are those of :class:`CachingAllocator`. Ordinary segments that were taken over
     are used too, as in PyTorch when the setting is changed on the way.
+
+    Args:
+        space: the addresses of one segment, in bytes: on a card 9/8 of its memory. Where they are used up, in a pool
+            with many holes, another segment begins.
     """
 
     def __init__(
@@ -31,10 +33,20 @@ class ExpandableAllocator(CachingAllocator):
         allowed: int | None = None,
         settings: Settings = DEFAULT,
         place: Callable[[int], int] | None = None,
+        space: int = ADDRESS_SPACE,
     ):
         super().__init__(limit=limit, allowed=allowed, settings=settings, place=place)
+        self._space = space
         for small in (True, False):
-            self._enter(Segment(self._place(ADDRESS_SPACE), ADDRESS_SPACE, small, self._count, expandable=True))
+            self._begin(small)
+
+    def _begin(self, small: bool) -> Block:
+        """A new segment, without memory: one free block of addresses."""
+        size = round_up(self._space, self._page(small))
+        return self._enter(Segment(self._place(size), size, small, self._count, expandable=True)).first
+
+    def _page(self, small: bool) -> int:
+        return SMALL_SEGMENT if small else self.settings.large_segment
 
     def empty_cache(self) -> int:
         """Give back every page and every ordinary segment that is wholly free; the bytes given back."""
@@ -60,21 +72,28 @@ class ExpandableAllocator(CachingAllocator):
         return block.size - size >= ROUND  # rule 5 as for the small pool, in both
 
     def _obtain(self, size: int) -> Block | None:
-        # The last one mapped has merged with all that is before it. What was mapped before there was too little stays.
-        block = None
-        for unmapped, nbytes in self._to_map(size) if self._is_allowed(size) else ():
+        if not self._is_allowed(size):
+            return None
+        # Where the free block before the unmapped one is large enough (rule 10 refused it), nothing is mapped. Else the
+        # last one mapped has merged with all that is before it; what was mapped before there was too little stays.
+        block, unmapped = self._find(size)
+        for piece, nbytes in unmapped:
             if not self._fits(nbytes):
                 return None
-            block = self._map(unmapped, nbytes)
+            block = self._map(piece, nbytes)
         return block
 
-    def _to_map(self, size: int) -> list[tuple[Block, int]]:
-        """Which unmapped blocks need how many bytes of memory, for ``size`` bytes in one piece as low as possible."""
+    def _find(self, size: int) -> tuple[Block, list[tuple[Block, int]]]:
+        """Where ``size`` bytes in one piece begin, as low as possible; which unmapped blocks need how many bytes."""
         small = is_small(size)
-        by_address = sorted(address for *_, address in self._free[small, False])
-        page = SMALL_SEGMENT if small else self.settings.large_segment
-        found = (_unmapped_from(_start(self._blocks[address]), size, page) for address in by_address)
-        return next(filter(None, found))
+        page = self._page(small)
+        for address in sorted(address for *_, address in self._free[small, False]):
+            start = _start(self._blocks[address])
+            unmapped = _unmapped_from(start, size, page)
+            if unmapped is not None:
+                return start, unmapped
+        new = self._begin(small)
+        return new, [(new, round_up(size, page))]
 
     def _map(self, block: Block, nbytes: int) -> Block:
         """Put memory behind the first bytes of an unmapped block; the free block that they are then part of."""
@@ -85,7 +104,7 @@ class ExpandableAllocator(CachingAllocator):
 
     def _unmap(self, block: Block) -> int:
         """Give back the whole pages in a free block; the bytes given back."""
-        page = SMALL_SEGMENT if block.segment.small else self.settings.large_segment
+        page = self._page(block.segment.small)
         start = block.segment.address
         first = round_up(block.address - start, page)
         nbytes = (block.address + block.size - start) // page * page - first
@@ -109,12 +128,12 @@ def _start(block: Block) -> Block:
     return block.before if block.before is not None and block.before.free else block
 
 
-def _unmapped_from(block: Block | None, size: int, page: int) -> list[tuple[Block, int]]:
-    """What to map for ``size`` bytes from this block on; nothing where a block in use is in the way."""
+def _unmapped_from(block: Block | None, size: int, page: int) -> list[tuple[Block, int]] | None:
+    """What to map for ``size`` bytes from this block on; None where a block in use is in the way."""
     found = []
     while size > 0:
         if block is None or not block.free:
-            return []
+            return None
         usable = block.size
         if not block.mapped:
             usable = min(round_up(size, page), block.size)

@@ -179,8 +179,9 @@ def _allocator(card: Card) -> CachingAllocator:
     texts = (os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
     settings = read_settings(next((text for text in texts if text is not None), ""))
     settings = replace(settings, older_first=TORCH >= (2, 13))
-    kind = ExpandableAllocator if settings.expandable else CachingAllocator
-    return kind(limit=card.room, settings=settings)
+    if settings.expandable:
+        return ExpandableAllocator(limit=card.room, settings=settings, space=card.capacity * 9 // 8)
+    return CachingAllocator(limit=card.room, settings=settings)
 
 
 _ADVISES_LESS = TORCH > (2, 13)  # seen in 2.15, not in 2.13

@@ -154,6 +154,22 @@ def test_rule_10_holds_in_expandable_segments_but_for_what_is_given_back():
     assert allocator.reserved == 120 * MIB
 
 
+def test_rule_10_a_block_that_was_refused_is_taken_where_it_lies_before_the_next_page():
+    allocator = ExpandableAllocator(settings=Settings(expandable=True, max_split_size=64 * MIB))
+    allocator.release(allocator.allocate(80 * MIB))
+    assert allocator.allocate(10 * MIB).size == 10 * MIB
+    assert allocator.reserved == 80 * MIB
+
+
+def test_rule_9_another_segment_begins_where_the_addresses_of_the_first_are_used_up():
+    allocator = ExpandableAllocator(limit=100 * MIB, space=110 * MIB)
+    first, hole, _ = [allocator.allocate(size * MIB) for size in (20, 40, 20)]
+    allocator.release(hole)
+    block = allocator.allocate(60 * MIB)  # 40 are free below and 40 above, but not in one piece
+    assert (block.segment is first.segment, block.size) == (False, 60 * MIB)
+    assert allocator.reserved == 100 * MIB
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
