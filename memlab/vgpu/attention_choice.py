@@ -7,6 +7,7 @@ from torch import Tensor
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.internals import attention_order
+from memlab.vgpu.versions import TORCH
 
 HALF = (torch.float16, torch.bfloat16)
 MATH, FLASH, EFFICIENT, CUDNN = range(4)  # the numbers of torch.nn.attention.SDPBackend
@@ -63,8 +64,8 @@ def _can_efficient(
     card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
 ) -> bool:
     half = query.dtype in HALF
-    if not query.shape[1] == key.shape[1] == value.shape[1]:
-        return False  # it knows no groups of queries
+    if TORCH < (2, 15) and not query.shape[1] == key.shape[1] == value.shape[1]:
+        return False  # it knew no groups of queries
     if query.dtype not in (torch.float16, torch.float32, *([torch.bfloat16] if card.sm >= 80 else [])):
         return False
     alignment = 4 if card.sm >= 80 else 1
@@ -82,12 +83,15 @@ def _can_cudnn(
     card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
 ) -> bool:
     heads = (query.shape[-1], value.shape[-1])
+    trained = any(tensor.requires_grad for tensor in (query, key, value))
+    wide = card.sm >= 90 and (not trained or heads == (256, 256)) if TORCH >= (2, 15) else card.sm == 90
     return (
         torch.backends.cuda.cudnn_sdp_enabled()
         and card.sm >= 80
         and query.dtype in HALF
-        and all(head <= 128 and head % 8 == 0 for head in heads)
-        and (dropout_p * 16).is_integer()
+        and all(head <= (256 if wide else 128) and head % 8 == 0 for head in heads)
+        and not (mask is not None and mask.requires_grad)
+        and (TORCH < (2, 13) or (dropout_p * 16).is_integer())
         and key.shape[-2] > 1
         and not (dropout_p and query.shape[-2] == 1)
         and not torch.are_deterministic_algorithms_enabled()

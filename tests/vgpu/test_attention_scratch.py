@@ -58,6 +58,13 @@ def test_float32_efficient_backward_sums_rows_twice_and_has_a_workspace():
     assert backward((4, 8, 256, 64), 256, dtype=F32) == (RESULT, product, sums, sums, -sums, -product, workspace)
 
 
+def test_efficient_backward_has_gradients_for_each_query_head_of_a_group():
+    query, key = heads_inside(2, 8, 64, 64, dtype=BF16), heads_inside(2, 2, 64, 64, dtype=BF16)
+    taken = steps(aten._scaled_dot_product_efficient_attention_backward.default, query, query, key, key)
+    rows = 2 * 8 * 64
+    assert taken == (RESULT, 2 * rows * 64, 2 * rows * 64, 4 * rows, 16 * (16 + 4 * 64 * 64))
+
+
 @pytest.mark.parametrize(
     ("gpu", "dtype", "width", "nbytes"),
     [

@@ -70,17 +70,19 @@ def _efficient_forward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[
 
 def _efficient_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     # _efficient_attention_backward: the gradient with heads innermost; the product of result and gradient, and its row
-    # sums, in float32 one after the other; in half precision the kernel makes the sums itself. Then its workspace.
+    # sums, in float32 one after the other; in half precision the kernel makes the sums itself. Then its workspace. With
+    # fewer key heads than query heads, which it takes since 2.15, gradients of keys and values for each query head.
     gradient, query, key, value = args[:4]
     batch, heads, length, _ = query.shape
     sums = 4 * batch * heads * length
     workspace = batch * heads * _efficient_workspace(card, query, key, value)
     copies = [] if gradient.transpose(1, 2).is_contiguous() else [_bytes(gradient)]
+    groups = [_bytes(query) // length * key.shape[2]] * 2 if key.shape[1] != heads else []
     if query.element_size() < 4:
-        return *copies, RESULT, sums, workspace
+        return *copies, RESULT, *groups, sums, workspace
     product = _bytes(gradient)
     again = [sums, -sums] if heads > 1 and length > 1 else []  # the sums, with heads before tokens
-    return *copies, RESULT, product, sums, *again, -product, workspace
+    return *copies, RESULT, *groups, product, sums, *again, -product, workspace
 
 
 def _cudnn_forward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
