@@ -97,9 +97,21 @@ class Client:
         self._end()
 
 
-def of_library(library: Path) -> Client:
-    """A client that asks the cuDNN in this file."""
-    return Client([sys.executable, "-m", "memlab.vgpu.cudnn", str(library)])
+class ByCapability:
+    """Asks the cuDNN in a file, with a process for each compute capability.
+
+    What one process has answered for a card changes what it answers for another: cuDNN keeps something between them.
+    """
+
+    def __init__(self, library: Path):
+        self._command = [sys.executable, "-m", "memlab.vgpu.cudnn", str(library)]
+        self._clients: dict[int, Client] = {}
+
+    def ask(self, capability: int, question: Convolution) -> tuple[int, ...] | None:
+        """As :meth:`Client.ask`."""
+        if capability not in self._clients:
+            self._clients[capability] = Client(self._command)
+        return self._clients[capability].ask(capability, question)
 
 
 def _environment() -> dict[str, str]:
