@@ -18,7 +18,7 @@ from memlab.vgpu import CARDS
 from memlab.vgpu.convolutions.asking import wanted_version
 from memlab.vgpu.cudnn import installed, shipped
 from memlab.vgpu.cudnn.answers import answers
-from memlab.vgpu.cudnn.client import of_library
+from memlab.vgpu.cudnn.client import ByCapability
 from memlab.vgpu.cudnn.questions import Convolution
 from tests.published.networks import NETWORKS
 
@@ -59,7 +59,7 @@ def main() -> None:
         replace(one, channels_last=last) for net in networks() for one in questions(*net) for last in (False, True)
     }
     capabilities = sorted({card.sm for card in CARDS.values()})
-    client = of_library(installed.library())
+    client = ByCapability(installed.library())
     print(f"{len(asked)} convolutions, cuDNN {installed.version()}")
     order = shipped.places(BATCHES, DTYPES, capabilities)
     rows = {}

@@ -3,7 +3,7 @@
 from functools import cache
 
 from memlab.vgpu.cudnn import installed, shipped
-from memlab.vgpu.cudnn.client import Client, of_library
+from memlab.vgpu.cudnn.client import ByCapability
 from memlab.vgpu.cudnn.questions import Convolution
 from memlab.vgpu.cudnn.remembered import Remembered
 
@@ -23,7 +23,7 @@ class Answers:
         known: by compute capability and question: the answer, and the version that gave it.
     """
 
-    def __init__(self, wanted: int, version: int, client: Client | None, remembered: Remembered | None = None):
+    def __init__(self, wanted: int, version: int, client: ByCapability | None, remembered: Remembered | None = None):
         self.known: dict[tuple[int, Convolution], tuple[Answer, int]] = {}
         self._wanted = wanted
         self._version = version
@@ -66,4 +66,4 @@ def answers(wanted: int) -> Answers:
     library, version = installed.library(), installed.version()
     if library is None:
         return Answers(wanted, 0, None)
-    return Answers(wanted, version, of_library(library), Remembered(version))
+    return Answers(wanted, version, ByCapability(library), Remembered(version))

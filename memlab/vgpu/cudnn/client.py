@@ -18,6 +18,7 @@ from memlab.vgpu.cudnn.questions import Convolution
 
 PATIENCE = 60.0  # seconds for an answer; the first one loads the library
 FAILURES = 2  # of the process, until nothing more is asked
+MOST = 500  # answers of one process: after tens of thousands some were not those of a new one
 
 
 class Client:
@@ -32,6 +33,7 @@ class Client:
         self._command = command
         self._patience = patience
         self._failures = 0
+        self._answers = 0  # of the process at work
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._parents: subprocess.Popen[bytes] | None = None  # in a process that was forked
@@ -48,6 +50,7 @@ class Client:
             while self._failures < FAILURES:
                 try:
                     answer = json.loads(self._exchange(line.encode()))
+                    self._count()
                     return None if answer is None else tuple(answer)
                 except (OSError, ValueError):
                     self._failures += 1
@@ -77,12 +80,18 @@ class Client:
             answer += part
         return answer
 
+    def _count(self) -> None:
+        self._answers += 1
+        if self._answers == MOST:
+            self._end()
+
     def _start(self) -> "subprocess.Popen[bytes]":
         # A session of its own: Ctrl-C is for the reader's loop.
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         return subprocess.Popen(self._command, **pipes, env=_environment(), start_new_session=True)
 
     def _end(self) -> None:
+        self._answers = 0
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -97,9 +106,21 @@ class Client:
         self._end()
 
 
-def of_library(library: Path) -> Client:
-    """A client that asks the cuDNN in this file."""
-    return Client([sys.executable, "-m", "memlab.vgpu.cudnn", str(library)])
+class ByCapability:
+    """Asks the cuDNN in a file, with a process for each compute capability.
+
+    What one process has answered for a card changes what it answers for another: cuDNN keeps something between them.
+    """
+
+    def __init__(self, library: Path):
+        self._command = [sys.executable, "-m", "memlab.vgpu.cudnn", str(library)]
+        self._clients: dict[int, Client] = {}
+
+    def ask(self, capability: int, question: Convolution) -> tuple[int, ...] | None:
+        """As :meth:`Client.ask`."""
+        if capability not in self._clients:
+            self._clients[capability] = Client(self._command)
+        return self._clients[capability].ask(capability, question)
 
 
 def _environment() -> dict[str, str]:

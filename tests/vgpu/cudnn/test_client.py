@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from memlab.vgpu.cudnn import client as client_module
 from memlab.vgpu.cudnn.client import Client
 from memlab.vgpu.cudnn.questions import FORWARD, Convolution
 
@@ -96,3 +97,10 @@ def test_the_process_knows_the_memlab_that_was_imported(tmp_path):
     import memlab
 
     assert client(tmp_path, code).ask(80, QUESTION) == (len(memlab.__file__),)
+
+
+def test_a_process_gives_some_hundred_answers_and_then_a_new_one_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(client_module, "MOST", 3)
+    asked = client(tmp_path, ANSWERS)
+    assert [asked.ask(80, QUESTION) for _ in range(7)] == [(300, 20, 0)] * 7
+    assert begun(tmp_path) == 3
