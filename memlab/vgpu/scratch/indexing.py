@@ -24,6 +24,8 @@ def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     if not accumulate or not given or any(index.dtype in (torch.bool, torch.uint8) for index in given):
         return ()
     shape = torch.broadcast_shapes(*(index.shape for index in given))
+    if not prod(shape) or not tensor.numel():
+        return ()
     size = 8 * prod(shape)
     last = max(place for place, index in enumerate(indices) if index is not None)
     rows = prod(tensor.shape[: last + 1])
