@@ -161,9 +161,8 @@ def test_a_recording_leaves_out_what_the_cases_before_have_left(tmp_path):
         while True:
             yield None
 
-    cases = [Case(layers, {"width": 256}), Case(leaving), Case(layers, {"width": 256, "batch_size": 65})]
+    cases = [Case(layers, {"width": 256}), Case(leaving), Case(layers, {"width": 256, "batch_size": 64})]
     recording = record(cases, Cuda(torch.device("cuda")), tmp_path / "some.json", seconds=300, say=print)
     before, _, after = (case["peaks"][-1] for case in recording["cases"].values())
-    assert before[0] < after[0] < 1.1 * before[0]
-    assert after[1] == before[1]
+    assert after == before
     left.clear()
