@@ -64,6 +64,7 @@ def main(names: list[str]) -> None:
     with without_drawing():
         recording = record(find_cases(names), device, begun, seconds=3600, say=lambda line: print(line, flush=True))
     if not names:
+        RECORDINGS.mkdir(exist_ok=True)
         write_atomically(RECORDINGS / name, begun.read_bytes())
         begun.unlink()
     failed = sum("error" in case for case in recording["cases"].values())  # as on the card: T4 has no flash attention
