@@ -107,8 +107,18 @@ def _grouped_mm(mode: Any, first: FakeTensor, second: FakeTensor, *rest: Any, **
         return make_fake(mode, result, first.fake_device)
 
 
-# Operators whose fake kernel refuses what CUDA takes.
-OUR_OWN: dict[int, Callable[..., Any]] = {id(aten._grouped_mm.default): _grouped_mm}
+def _in_place(mode: Any, *args: Any, **options: Any) -> None:
+    """A fused optimizer changes the numbers of what it is given, and nothing else."""
+
+
+# Operators whose fake kernel refuses what CUDA takes, and in-place ones that have none.
+OUR_OWN: dict[int, Callable[..., Any]] = {
+    id(aten._grouped_mm.default): _grouped_mm,
+    id(aten._fused_sgd_.default): _in_place,
+    id(aten._fused_sgd_.tensor_lr): _in_place,
+    id(aten._fused_adagrad_.default): _in_place,
+    id(aten._fused_adagrad_.tensor_lr): _in_place,
+}
 # Operators without a fake kernel whose result is like one of their arguments.
 LIKE = {
     aten._ctc_loss_backward.default: 1,  # the logarithms of probabilities

@@ -46,7 +46,8 @@ class VirtualMode(FakeTensorMode):
     """``with`` this, in one thread, tensors on the virtual GPU can be made and used."""
 
     def __init__(self, prediction: Prediction):
-        super().__init__(allow_non_fake_inputs=True)
+        # No fallback: it would run the real kernel, which on a machine with a card takes memory there.
+        super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self.prediction = prediction
         self.attributes: dict[torch.device, dict[str, Any]] = {}  # of a fake tensor; see results.make_fake
         self._outer: list[Prediction | None] = []

@@ -251,3 +251,18 @@ def test_a_module_made_outside_gets_its_weights_and_buffers_back():
     assert all(torch.equal(value, values[name]) for name, value in model.state_dict().items())
     model(torch.ones(2, 8)).sum().backward()
     assert weight.grad.device.type == "cpu"
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.AdamW])
+def test_fused_optimizers_change_their_parameters_in_place(optimizer):
+    def train(device):
+        weight = torch.nn.Parameter(torch.ones(512, 512, device=device))
+        fused = optimizer([weight], lr=0.1, fused=True)
+        while True:
+            weight.square().sum().backward()
+            fused.step()
+            fused.zero_grad()
+            yield None
+
+    steps = predict(train, gpu="T4", steps=3).steps
+    assert steps[-1].peak_allocated == steps[-2].peak_allocated
