@@ -12,5 +12,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+# Loops of the matrix may warn, as users' loops do.
+@pytest.mark.filterwarnings("ignore")
 def test_predictions_are_within_reach():
     assert wrong_in_turn(holdout=False) == []
