@@ -18,7 +18,7 @@ from memlab.vgpu.cudnn.questions import Convolution
 
 PATIENCE = 60.0  # seconds for an answer; the first one loads the library
 FAILURES = 2  # of the process, until nothing more is asked
-MOST = 500  # answers of one process: after tens of thousands some were not those of a new one
+MOST = 500  # answers of one process: of tens of thousands from one, some were wrong, and the cause was not found
 
 
 class Client:
@@ -109,7 +109,7 @@ class Client:
 class ByCapability:
     """Asks the cuDNN in a file, with a process for each compute capability.
 
-    What one process has answered for a card changes what it answers for another: cuDNN keeps something between them.
+    A precaution: cuDNN may keep something from one card to another.
     """
 
     def __init__(self, library: Path):
