@@ -41,8 +41,7 @@ def without_drawing() -> Iterator[None]:
     def instead(draw: Any) -> Any:
         return lambda tensor, *args, **kwargs: tensor if tensor.is_cpu else draw(tensor, *args, **kwargs)
 
-    names = [name for name in DRAWN if hasattr(torch.Tensor, name)]
-    for name in names:
+    for name in DRAWN:
         setattr(torch.Tensor, name, instead(getattr(torch.Tensor, name)))
     # It draws again and again, until all numbers are within bounds.
     truncated, init._no_grad_trunc_normal_ = init._no_grad_trunc_normal_, instead(init._no_grad_trunc_normal_)
@@ -50,7 +49,7 @@ def without_drawing() -> Iterator[None]:
         yield
     finally:
         init._no_grad_trunc_normal_ = truncated
-        for name in names:
+        for name in DRAWN:
             delattr(torch.Tensor, name)  # PyTorch's own stands in the class above
 
 

@@ -85,6 +85,8 @@ def test_no_error_at_all(monkeypatch):
     for name in ("last_exc", "last_value"):
         monkeypatch.delattr(sys, name, raising=False)
     clear_last_error(HOST)
+    assert not hasattr(sys, "last_exc")
+    assert not hasattr(sys, "last_value")
 
 
 def test_the_names_that_hold_most_are_told(monkeypatch):

@@ -8,6 +8,7 @@ import torch
 from memlab.vgpu.cudnn.answers import answers
 from memlab.vgpu.cudnn.questions import Convolution
 from memlab.vgpu.scratch.rule import FirstThatFits, Remark, Step
+from memlab.vgpu.versions import TORCH
 
 # The cuDNN that PyTorch's CUDA builds for Linux bring: the wheels that torch 2.11.0, 2.13.0 and 2.15.0 depend on.
 BROUGHT = (((2, 11), 91900), ((2, 13), 92000), ((2, 15), 92600))
@@ -54,8 +55,7 @@ def wanted_version() -> int:
     """Of the cuDNN that this PyTorch loads on a GPU; a build without CUDA stands for the one with."""
     if torch.version.cuda and (own := torch.backends.cudnn.version()):
         return int(own)
-    major, minor = map(int, torch.__version__.split(".")[:2])
-    known = [version for since, version in BROUGHT if since <= (major, minor)]
+    known = [version for since, version in BROUGHT if since <= TORCH]
     return known[-1] if known else BROUGHT[0][1]
 
 
