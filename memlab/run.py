@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from memlab.devices import Device, open_device
+from memlab.devices.leftovers import clear_broken_backward
 from memlab.errors import BadTrain, BadValue
 from memlab.oom import asked_bytes, is_out_of_memory
 from memlab.trace import OutOfMemory, Phase, Step, Trace
@@ -156,6 +157,7 @@ class Run:
             gc.freeze()
             undo.callback(gc.unfreeze)
             undo.callback(self._device.release)
+            undo.callback(clear_broken_backward)
             undo.enter_context(self._device.occupied(self._train, self.settings))
             self._device.set_budget(self._budget)
             undo.callback(self._device.set_budget, None)

@@ -151,6 +151,21 @@ def test_out_of_memory_inside_backward_frees_the_graph():
     assert live_storages() - before == set()
 
 
+@pytest.mark.parametrize("branch", [0, 1])
+def test_an_error_inside_backward_frees_the_branches_that_wait(branch):
+    def forked(device):
+        x = torch.ones(1000, device=device, requires_grad=True) * 2
+        branches = [x.sin(), x.cos()]
+        branches[branch].register_hook(lambda gradient: 1 / 0)
+        sum(branches).sum().backward()
+        yield None
+
+    before = live_storages()
+    with pytest.raises(ZeroDivisionError):
+        measure(forked, device=DEVICE)
+    assert live_storages() - before == set()
+
+
 @counted_by_hand
 def test_a_train_that_survives_out_of_memory_goes_on():
     def retrying(device):

@@ -1,4 +1,4 @@
-"""What holds a card's memory before a run begins: the frames of the last error, and names of the notebook."""
+"""What holds memory between runs: the frames of the last error, names of the notebook, a backward that was broken off."""
 
 import inspect
 import sys
@@ -29,6 +29,17 @@ def clear_last_error(device: torch.device) -> None:
                 traceback.clear_frames(error.__traceback__)
                 list(_variables(error))  # until Python 3.12 these are copies, brought up to date when asked for
             error = error.__cause__ or error.__context__
+
+
+def clear_broken_backward() -> None:
+    """Free the part of a graph that a backward was to go through next when an error ended it.
+
+    Autograd (``torch/csrc/autograd/engine.cpp``) leaves what was ready to run in a queue of this thread. There it keeps
+    its saved tensors and gradients until the thread's next backward, which throws away what belongs to no backward any
+    more before it does its own work. So here is one, of a single number.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        torch.zeros((), device="cpu", requires_grad=True).clone().backward()
 
 
 def note(device: torch.device, held: int, name: str) -> str:
