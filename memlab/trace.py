@@ -68,6 +68,9 @@ class Trace:
         oom: the allocation that did not fit, or None.
         notes: sentences about the run that its reader must know.
         guesses: lines of the loop that asked for a number which a prediction does not have, as ``"train.py:12"``.
+        rank: which of the processes that train together this one is, from 0.
+        world_size: how many processes train together.
+        sent: bytes that this rank sends to others in the X-rayed step, with the ring algorithms.
     """
 
     source: str
@@ -83,6 +86,9 @@ class Trace:
     oom: OutOfMemory | None = None
     notes: tuple[str, ...] = ()
     guesses: tuple[str, ...] = ()
+    rank: int = 0
+    world_size: int = 1
+    sent: int = 0
 
     @cached_property
     def allocated(self) -> tuple[int, ...]:
@@ -241,6 +247,9 @@ _PLAIN_FIELDS = (
     "start",
     "flops",
     "notes",
+    "rank",
+    "world_size",
+    "sent",
 )
 _EVENT_TEXTS = ("category", "phase", "module", "op")
 
