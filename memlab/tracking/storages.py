@@ -109,10 +109,7 @@ class Storages:
             return  # sparse: its indices and values are tensors of their own, seen on their own
         ref = self._refs.get(id(storage))
         if ref is not None:
-            if ref.record.nbytes != storage.nbytes():
-                self._give(ref.record)
-                self._resize(ref.record, storage.nbytes())
-                self._take(ref.record)
+            self._check_size(ref.record, storage)
         elif tensor.device == self.device and (not self.is_real or storage.device == self.device):
             nbytes = storage.nbytes()
             if born and self.budget is not None and self.live + nbytes > self.budget:
@@ -122,6 +119,18 @@ class Storages:
         if ref is not None and type(tensor) is Parameter and ref.record.resident is not Category.PARAMETER:
             ref.record.resident = Category.PARAMETER
             self._met(tensor)
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage has been resized by Python."""
+        ref = self._refs.get(id(storage))
+        if ref is not None:
+            self._check_size(ref.record, storage)
+
+    def _check_size(self, record: Record, storage: torch.UntypedStorage) -> None:
+        if record.nbytes != storage.nbytes():
+            self._give(record)
+            self._resize(record, storage.nbytes())
+            self._take(record)
 
     def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors whose category is known for certain."""
@@ -133,6 +142,12 @@ class Storages:
                 self._see(inner, False)
                 if (record := self._record_of(inner)) is not None:
                     record.resident = category
+
+    def _mark_unknown(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
+        """Tensors of this category, unless something is known of them for certain."""
+        for tensor in tensors:
+            if (record := self._record_of(tensor)) is not None and record.resident is None:
+                record.resident = category
 
     def _record_of(self, tensor: torch.Tensor) -> Record | None:
         try:
