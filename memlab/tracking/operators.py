@@ -25,9 +25,10 @@ class Operator:
         is_composite: it is made of others, and does nothing itself.
         is_view: its result is a view of an argument, so it allocates nothing.
         may_be_in_place: see :mod:`memlab.tracking.inplace`.
+        sums_in_place: over all ranks, what it is given: in backward gradients, or a bucket of them.
     """
 
-    __slots__ = ("formula", "is_composite", "is_view", "may_be_in_place", "name")
+    __slots__ = ("formula", "is_composite", "is_view", "may_be_in_place", "name", "sums_in_place")
 
     def __init__(self, func: Any):
         packet = getattr(func, "overloadpacket", func)
@@ -36,6 +37,7 @@ class Operator:
         self.is_composite = is_composite(func)
         self.is_view = is_view(func)
         self.may_be_in_place = func in CANDIDATES
+        self.sums_in_place = self.name == "c10d.allreduce_"
 
 
 _known: dict[int, Operator] = {}  # by id: operators live for ever, and hash slowly

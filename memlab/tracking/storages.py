@@ -109,10 +109,7 @@ class Storages:
             return  # sparse: its indices and values are tensors of their own, seen on their own
         ref = self._refs.get(id(storage))
         if ref is not None:
-            if ref.record.nbytes != storage.nbytes():
-                self._give(ref.record)
-                self._resize(ref.record, storage.nbytes())
-                self._take(ref.record)
+            self._see_size(ref.record, storage.nbytes())
         elif tensor.device == self.device and (not self.is_real or storage.device == self.device):
             nbytes = storage.nbytes()
             if born and self.budget is not None and self.live + nbytes > self.budget:
@@ -122,6 +119,19 @@ class Storages:
         if ref is not None and type(tensor) is Parameter and ref.record.resident is not Category.PARAMETER:
             ref.record.resident = Category.PARAMETER
             self._met(tensor)
+
+    def _see_size(self, record: Record, nbytes: int) -> None:
+        """A storage that is known has so many bytes now."""
+        if record.nbytes != nbytes:
+            self._give(record)
+            self._resize(record, nbytes)
+            self._take(record)
+
+    def _resized(self, storage: torch.UntypedStorage) -> None:
+        """Python has resized a storage."""
+        ref = self._refs.get(id(storage))
+        if ref is not None:
+            self._see_size(ref.record, storage.nbytes())
 
     def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors whose category is known for certain."""

@@ -35,6 +35,7 @@ from memlab.tracking.nested import is_wrapper
 from memlab.tracking.operators import operator
 from memlab.tracking.optimizers import OptimizersAtWork
 from memlab.tracking.residents import Residents
+from memlab.tracking.resizes import resizes_seen
 from memlab.tracking.storages import Allocator, Storages
 
 COMPILED = (
@@ -103,6 +104,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._modules.start()
         self._optimizers.start()
         self._hooks = ExitStack()
+        self._hooks.enter_context(resizes_seen(self._resized))
         self._compiler_is_off = False
         self._adopt()
         self._live_at_start = self.live
@@ -172,6 +174,8 @@ class Tracker(Storages, TorchDispatchMode):
         for value in kwargs.values():
             if isinstance(value, Tensor):
                 self._see(value, False)
+        if known.sums_in_place and self._phase is Phase.BACKWARD:
+            self._mark(args[0], Category.GRADIENT)
         run = self._as_without_a_mode(func, args, kwargs, previous) if known.may_be_in_place else func
         out = self._call(run, args, kwargs)
         first = len(self._events)
