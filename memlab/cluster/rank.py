@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from memlab.cluster.lines import GONE, STACK, Message
@@ -55,6 +56,11 @@ class Rank:
                 self.stack.append(content["text"])
             case _ if message.kind == GONE:
                 self.lost = not self.ended
+
+    def whole_trace(self) -> Trace:
+        """The trace, with all the steps that have been made since."""
+        assert self.trace is not None
+        return replace(self.trace, steps=tuple(self.steps))
 
     def ask(self) -> None:
         """Let faulthandler say where it stands, even if it waits in C++."""

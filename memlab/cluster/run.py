@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -135,12 +134,11 @@ class ClusterRun:
 
     def trace(self) -> Trace:
         """The trace of the rank with the highest peak. At least one step must have run."""
-        return max(self.traces(), key=lambda trace: trace.peak_allocated)
+        return self._highest().whole_trace()
 
     def traces(self) -> list[Trace]:
         """A trace a rank, of those that have made a step."""
-        known = ((rank.trace, rank.steps) for rank in self._ranks)
-        return [replace(trace, steps=tuple(steps)) for trace, steps in known if trace is not None]
+        return [rank.whole_trace() for rank in self._ranks if rank.trace]
 
     @property
     def steps_of_ranks(self) -> list[list[Step]]:
@@ -150,7 +148,12 @@ class ClusterRun:
     @property
     def xray_step(self) -> int:
         """Of the X-ray that ``trace()`` would show."""
-        return self.trace().xray_step
+        trace = self._highest().trace
+        assert trace is not None
+        return trace.xray_step
+
+    def _highest(self) -> Rank:
+        return max(self._ranks, key=lambda rank: rank.trace.peak_allocated if rank.trace else -1)
 
     def _end(self) -> None:
         self._launch.end([rank.pid for rank in self._ranks if rank.pid])

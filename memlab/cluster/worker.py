@@ -92,10 +92,10 @@ def _train(arguments: argparse.Namespace, device: torch.device, speaker: Speaker
     told = -1
     with run:
         for step in run:
-            speaker.say("step", step=_portable(step))
-            if run.xray_step != told or len(run.steps) == 1:
+            if run.xray_step != told:  # before its step, which may be drawn at once
                 told = run.xray_step
                 _tell_trace(run, speaker)
+            speaker.say("step", step=_portable(step))
     _tell_trace(run, speaker)
 
 
