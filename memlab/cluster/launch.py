@@ -48,10 +48,15 @@ class Launch:
         """Whether torchrun has ended."""
         return self._process.poll() is not None
 
-    def end(self, ranks: Sequence[int]) -> None:
-        """End torchrun and its ranks, the process ids of those that are known, and everything that they started."""
-        if not self.is_over:
-            self._process.terminate()  # torchrun ends its ranks first
+    def end(self, ranks: Sequence[int], *, idle: bool) -> None:
+        """End torchrun and its ranks and everything that they started.
+
+        Args:
+            ranks: the process ids of those that are known.
+            idle: all of them have ended, so that torchrun has nothing left to do.
+        """
+        if not (idle or self.is_over):
+            self._process.terminate()  # it ends its ranks first
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(SECONDS_TO_END)
         for leader in (self._process.pid, *ranks):  # each has a session, and so a group, of its own

@@ -22,7 +22,7 @@ class Rank:
         trace: of its X-rayed step with the highest peak, None before it has made one.
         error: what it said of the error that ended it.
         ended: it has done all that it had to.
-        lost: its connection has ended before.
+        gone: its connection has ended, and so, where it was not this side that hung up, its process.
         stack: where it stood when it was asked, in faulthandler's words.
     """
 
@@ -33,7 +33,7 @@ class Rank:
         self.trace: Trace | None = None
         self.error: Mapping[str, Any] | None = None
         self.ended = False
-        self.lost = False
+        self.gone = False
         self.stack: list[str] = []
 
     def take(self, message: Message) -> None:
@@ -55,7 +55,7 @@ class Rank:
             case _ if message.kind == STACK:
                 self.stack.append(content["text"])
             case _ if message.kind == GONE:
-                self.lost = not self.ended
+                self.gone = True
 
     def whole_trace(self) -> Trace:
         """The trace, with all the steps that have been made since."""

@@ -130,7 +130,7 @@ class ClusterRun:
             if any(rank.trace and rank.trace.oom for rank in self._ranks):
                 return
             self._check()
-        self._wait(lambda: self._launch.is_over)
+        self._wait(lambda: all(rank.gone for rank in self._ranks))
 
     def trace(self) -> Trace:
         """The trace of the rank with the highest peak. At least one step must have run."""
@@ -156,7 +156,7 @@ class ClusterRun:
         return max(self._ranks, key=lambda rank: rank.trace.peak_allocated if rank.trace else -1)
 
     def _end(self) -> None:
-        self._launch.end([rank.pid for rank in self._ranks if rank.pid])
+        self._launch.end([rank.pid for rank in self._ranks if rank.pid], idle=all(rank.gone for rank in self._ranks))
 
     def _hear(self, seconds: float) -> bool:
         """Take in one message, if one comes in time."""
@@ -173,7 +173,7 @@ class ClusterRun:
 
     def _check(self) -> None:
         """Raise if the run cannot come to its end any more."""
-        if self._launch.is_over or any(rank.error or rank.lost for rank in self._ranks):
+        if self._launch.is_over or any(rank.error or (rank.gone and not rank.ended) for rank in self._ranks):
             self._fail()
         silent = [rank for rank in self._ranks if not rank.ended and time.monotonic() - rank.heard > self._timeout]
         if silent:

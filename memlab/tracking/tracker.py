@@ -175,7 +175,7 @@ class Tracker(Storages, TorchDispatchMode):
             if isinstance(value, Tensor):
                 self._see(value, False)
         if known.sums_in_place and self._phase is Phase.BACKWARD:
-            self._mark(args[0], Category.GRADIENT)
+            self._mark(filter(torch.is_floating_point, args[0]), Category.GRADIENT)
         run = self._as_without_a_mode(func, args, kwargs, previous) if known.may_be_in_place else func
         out = self._call(run, args, kwargs)
         first = len(self._events)
