@@ -12,6 +12,7 @@ class Category(StrEnum):
     GRADIENT = "gradient"
     INPUT = "input"
     HELD = "held over"
+    COMMUNICATION = "communication"
     ACTIVATION = "activation"
     RECOMPUTED = "recomputed activation"
     TEMPORARY = "temporary"
@@ -20,7 +21,7 @@ class Category(StrEnum):
     @property
     def plural(self) -> str:
         """The category as a sentence or a legend names it."""
-        if self in (Category.OPTIMIZER_STATE, Category.HELD, Category.WORKSPACE):
+        if self in (Category.OPTIMIZER_STATE, Category.HELD, Category.COMMUNICATION, Category.WORKSPACE):
             return str(self)
         return "temporaries" if self is Category.TEMPORARY else f"{self}s"
 

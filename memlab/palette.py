@@ -3,7 +3,7 @@
 from memlab.categories import Category
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart
-# (https://jfly.uni-koeln.de/color/).
+# (https://jfly.uni-koeln.de/color/). They are eight: wine is Paul Tol's (https://sronpersonalpages.nl/~pault/).
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000",
     "#E69F00",
@@ -23,6 +23,7 @@ CATEGORY_COLORS = {
     Category.GRADIENT: ORANGE,
     Category.INPUT: SKY,
     Category.HELD: BLACK,
+    Category.COMMUNICATION: "#882255",
     Category.ACTIVATION: VERMILION,
     Category.RECOMPUTED: PURPLE,
     Category.TEMPORARY: GREY,

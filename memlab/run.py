@@ -28,7 +28,16 @@ from memlab.units import parse_bytes
 
 Train = Callable[..., Iterator[Any]]
 
-RESERVED = {"steps", "device", "gpu", "budget", "xray", "title"}  # arguments of measure, predict and Lab
+RESERVED = {
+    "steps",
+    "device",
+    "gpu",
+    "world_size",
+    "rank",
+    "budget",
+    "xray",
+    "title",
+}  # arguments of measure, predict and Lab
 
 
 def measure(
@@ -64,7 +73,15 @@ def measure(
 
 
 def predict(
-    train: Train, /, *, gpu: str = "T4", steps: int = 3, budget: str | int | None = None, **settings: Any
+    train: Train,
+    /,
+    *,
+    gpu: str = "T4",
+    world_size: int | None = None,
+    rank: int = 0,
+    steps: int = 3,
+    budget: str | int | None = None,
+    **settings: Any,
 ) -> Trace:
     """Predict the memory that training would take on a GPU that need not be there.
 
@@ -74,6 +91,8 @@ def predict(
     Args:
         train: ``train(device, **settings)``, a generator that yields its loss once a step.
         gpu: the card, ``"T4"`` or another of ``memlab.vgpu.CARDS``.
+        world_size: how many ranks train together, each on such a card; by default one, without a process group.
+        rank: which of them is predicted, from 0. ``train`` finds a process group in which the others answer at once.
         steps: how many steps to run. The first sets up, the second and the third are steady.
         budget: ``"6 GiB"`` or bytes, where less than the whole card is free.
         **settings: passed on to ``train``; the rest keep its defaults.
@@ -92,7 +111,8 @@ def predict(
     """
     from memlab.vgpu.gpu import VirtualGpu  # here, because a process that only measures has no use for it
 
-    return Run(train, settings, VirtualGpu(gpu), steps=steps, budget=budget).complete()
+    device = VirtualGpu(gpu, world_size=world_size, rank=rank)
+    return Run(train, settings, device, steps=steps, budget=budget).complete()
 
 
 def sweep(train: Train, /, **settings: Any) -> list[Trace]:
@@ -206,6 +226,9 @@ class Run:
             oom=self.oom,
             notes=(*self._tracker.notes, *self._device.notes),
             guesses=self._device.guesses,
+            rank=self._device.rank,
+            world_size=self._device.world_size,
+            sent=self._xray.sent,
         )
 
     @property

@@ -27,7 +27,7 @@ class Block:
 class Segment:
     """What the driver gave in one piece: memory, or addresses alone for an ``expandable`` one.
 
-    ``small`` says which pool it serves; ``number`` counts the segments that there were before it.
+    ``small`` says which pool it serves, ``stream`` which stream; ``number`` counts the segments that there were before.
     """
 
     address: int
@@ -35,6 +35,7 @@ class Segment:
     small: bool
     number: int
     expandable: bool = False
+    stream: int = 0
     first: Block = field(init=False)
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ the comments number them. ``tests/allocator/test_real_traces.py`` holds them to 
 """
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import groupby
 from typing import Any
@@ -39,6 +40,7 @@ class CachingAllocator:
         allocated, reserved: bytes in live blocks; bytes held from the driver.
         peak_allocated, peak_reserved: the most of each so far.
         segments: what is held from the driver, by address.
+        stream: for which stream blocks are allocated from now on. Free blocks serve the stream of their segment only.
         retries, failures: how often all that is cached was given back for an allocation; how often that was in vain.
     """
 
@@ -57,10 +59,10 @@ class CachingAllocator:
         self.retries = self.failures = 0
         self.segments: dict[int, Segment] = {}
         self._place = place or self._lowest
+        self.stream = 0
         # Free blocks as _key has them, sorted: the first that is large enough fits best. A list for each
-        # (small, mapped), since pools and what has no memory behind it are kept apart.
-        self._free: dict[tuple[bool, bool], list[tuple[int, int, int]]]
-        self._free = {(small, mapped): [] for small in (True, False) for mapped in (True, False)}
+        # (small, mapped, stream), since pools, streams and what has no memory behind it are kept apart.
+        self._free: defaultdict[tuple[bool, bool, int], list[tuple[int, int, int]]] = defaultdict(list)
         self._blocks: dict[int, Block] = {}
         self._count = 0  # of segments, ever
         self._asked = {True: 0, False: 0}  # how often each pool was, while old segments are collected
@@ -103,7 +105,7 @@ class CachingAllocator:
     def add_segment(self, address: int, size: int, small: bool) -> Segment:
         """Hold a segment from the driver, as one free block."""
         self._reserve(size)
-        return self._enter(Segment(address, size, small, self._count))
+        return self._enter(Segment(address, size, small, self._count, stream=self.stream))
 
     def carve(self, address: int, size: int) -> Block:
         """Mark a stretch of a free block as in use: for taking over a state that was recorded elsewhere."""
@@ -124,7 +126,7 @@ class CachingAllocator:
 
     def _best_fit(self, size: int) -> Block | None:
         """The smallest free block of the pool that is large enough, the first of equals (rules 2 and 3)."""
-        free = self._free[is_small(size), True]
+        free = self._free[is_small(size), True, self.stream]
         place = bisect_left(free, (size, -1))
         if place == len(free):
             return None
@@ -162,7 +164,7 @@ class CachingAllocator:
             return
         assert self.allowed is not None
         wanted = self.reserved - int(self.settings.threshold * self.allowed)
-        free = [self._blocks[address] for *_, address in self._free[False, True]]
+        free = [self._blocks[address] for *_, address in self._pool(small=False)]
         age = {block.address: self._asked[False] - block.since for block in free if block.segment.unsplit}
         while wanted > 0 and age:
             mean = sum(age.values()) / len(age)
@@ -178,7 +180,7 @@ class CachingAllocator:
         """
         if self.settings.max_split_size is None:
             return False
-        free = self._free[is_small(size), True]
+        free = self._free[is_small(size), True, self.stream]
         wanted = max(size, self.settings.max_split_size)
         place = bisect_left(free, (wanted, -1))
         if place < len(free):
@@ -227,11 +229,19 @@ class CachingAllocator:
 
     def _put(self, block: Block) -> None:
         block.since = self._asked[block.segment.small]
-        insort(self._free[block.segment.small, block.mapped], self._key(block))
+        insort(self._free_like(block), self._key(block))
 
     def _take(self, block: Block) -> None:
-        free = self._free[block.segment.small, block.mapped]
+        free = self._free_like(block)
         del free[bisect_left(free, self._key(block))]
+
+    def _free_like(self, block: Block) -> list[tuple[int, int, int]]:
+        return self._free[block.segment.small, block.mapped, block.segment.stream]
+
+    def _pool(self, *, small: bool) -> list[tuple[int, int, int]]:
+        """The free blocks of a pool that have memory, whatever stream they serve."""
+        pools = [free for (of_small, mapped, _), free in self._free.items() if mapped and of_small is small]
+        return [key for free in pools for key in free]
 
     def _key(self, block: Block) -> tuple[int, int, int]:
         """By what free blocks are sorted: size, age of the segment or nothing, address."""

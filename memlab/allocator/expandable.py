@@ -43,20 +43,20 @@ class ExpandableAllocator(CachingAllocator):
     def _begin(self, small: bool) -> Block:
         """A new segment, without memory: one free block of addresses."""
         size = round_up(self._space, self._page(small))
-        return self._enter(Segment(self._place(size), size, small, self._count, expandable=True)).first
+        return self._enter(Segment(self._place(size), size, small, self._count, True, self.stream)).first
 
     def _page(self, small: bool) -> int:
         return SMALL_SEGMENT if small else self.settings.large_segment
 
     def empty_cache(self) -> int:
         """Give back every page and every ordinary segment that is wholly free; the bytes given back."""
-        free = [self._blocks[address] for small in (True, False) for *_, address in self._free[small, True]]
+        free = [self._blocks[address] for small in (True, False) for *_, address in self._pool(small=small)]
         unmapped = sum(self._unmap(block) for block in free if block.segment.expandable)
         return unmapped + super().empty_cache()
 
     def _best_fit(self, size: int) -> Block | None:
         """Rule 3, but a block counts with what it can grow by: this spares the one at the end."""
-        free = self._free[is_small(size), True]
+        free = self._free[is_small(size), True, self.stream]
         best = None
         for place in range(bisect_left(free, (size, -1)), len(free)):
             block = self._blocks[free[place][-1]]
@@ -87,7 +87,7 @@ class ExpandableAllocator(CachingAllocator):
         """Where ``size`` bytes in one piece begin, as low as possible; which unmapped blocks need how many bytes."""
         small = is_small(size)
         page = self._page(small)
-        for address in sorted(address for *_, address in self._free[small, False]):
+        for address in sorted(address for *_, address in self._free[small, False, self.stream]):
             start = _start(self._blocks[address])
             unmapped = _unmapped_from(start, size, page)
             if unmapped is not None:

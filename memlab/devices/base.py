@@ -13,6 +13,8 @@ class Device(Protocol):
 
     source: str  # "measured" or "predicted"
     device: torch.device  # what train is given
+    rank: int = 0  # of the processes that train together
+    world_size: int = 1
     takes_turns: bool = True  # whether another run beside it would disturb it
     computes: bool = True  # or there are bytes only: no losses, no seconds
     keeps_history: bool = False  # whether the allocator can be asked for all its events

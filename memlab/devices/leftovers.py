@@ -1,4 +1,4 @@
-"""What holds memory between runs: the frames of the last error, names of the notebook, a backward that was broken off."""
+"""What holds memory between runs: the frames of the last error, names of the notebook, a backward broken off."""
 
 import inspect
 import sys

@@ -29,14 +29,14 @@ def open_run(train: Train, settings: Mapping[str, Any], device: str | None, **op
 
 
 def open_prediction(train: Train, settings: Mapping[str, Any], gpu: str, **options: Any) -> Run:
-    """A run that predicts.
+    """A run that predicts; where there is a choice of ranks, the first of them.
 
     Raises:
         BadTrain, BadValue, NoVirtualGpu: as :func:`memlab.run.predict`.
     """
     from memlab.vgpu.gpu import VirtualGpu  # here, because a PyTorch that cannot carry it can still measure
 
-    return Run(train, of_train(settings), VirtualGpu(gpu), **options)
+    return Run(train, of_train(settings), VirtualGpu(gpu, world_size=settings.get(WORLD_SIZE)), **options)
 
 
 def steps_of_ranks(run: Run | ClusterRun) -> Sequence[Sequence[Step]]:

@@ -64,6 +64,7 @@ __all__ = [
     "reference_counts",
     "set_allocator_settings",
     "set_modes_aside",
+    "size_of_group",
     "sparse_parts",
     "switch_dispatch_key",
     "unwrapped",
@@ -228,6 +229,18 @@ def keep_history(on: bool) -> None:
 def history() -> dict[str, Any]:
     """What the allocator has written down, and its segments."""
     return torch.cuda.memory._snapshot()
+
+
+def size_of_group(group: Any) -> int:
+    """How many ranks take part in a collective, by its process group: the name of one, or the object in C++.
+
+    Lost without the names: bytes sent to other ranks are not counted, in words.
+    """
+    if isinstance(group, str):
+        return torch.distributed.distributed_c10d._resolve_process_group(group).size()
+    if not isinstance(group, torch.distributed.ProcessGroup):
+        group = torch.distributed.ProcessGroup.unbox(group)
+    return group.size()
 
 
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

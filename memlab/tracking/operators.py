@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from memlab.tracking.collectives import COLLECTIVES
 from memlab.tracking.inplace import CANDIDATES
 from memlab.tracking.internals import is_composite, is_view
 
@@ -21,23 +22,23 @@ class Operator:
 
     Attributes:
         name: such as ``"aten.mm"``.
+        collective: what it sends to other ranks, or None.
         formula: of its floating-point operations, or None.
         is_composite: it is made of others, and does nothing itself.
         is_view: its result is a view of an argument, so it allocates nothing.
         may_be_in_place: see :mod:`memlab.tracking.inplace`.
-        sums_in_place: over all ranks, what it is given: in backward gradients, or a bucket of them.
     """
 
-    __slots__ = ("formula", "is_composite", "is_view", "may_be_in_place", "name", "sums_in_place")
+    __slots__ = ("collective", "formula", "is_composite", "is_view", "may_be_in_place", "name")
 
     def __init__(self, func: Any):
         packet = getattr(func, "overloadpacket", func)
         self.name = str(packet)
         self.formula = flop_registry.get(_ON_CARDS.get(packet, packet))
+        self.collective = COLLECTIVES.get(packet)
         self.is_composite = is_composite(func)
         self.is_view = is_view(func)
         self.may_be_in_place = func in CANDIDATES
-        self.sums_in_place = self.name == "c10d.allreduce_"
 
 
 _known: dict[int, Operator] = {}  # by id: operators live for ever, and hash slowly

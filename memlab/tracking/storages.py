@@ -109,7 +109,7 @@ class Storages:
             return  # sparse: its indices and values are tensors of their own, seen on their own
         ref = self._refs.get(id(storage))
         if ref is not None:
-            self._see_size(ref.record, storage.nbytes())
+            self._check_size(ref.record, storage)
         elif tensor.device == self.device and (not self.is_real or storage.device == self.device):
             nbytes = storage.nbytes()
             if born and self.budget is not None and self.live + nbytes > self.budget:
@@ -120,18 +120,17 @@ class Storages:
             ref.record.resident = Category.PARAMETER
             self._met(tensor)
 
-    def _see_size(self, record: Record, nbytes: int) -> None:
-        """A storage that is known has so many bytes now."""
-        if record.nbytes != nbytes:
-            self._give(record)
-            self._resize(record, nbytes)
-            self._take(record)
-
-    def _resized(self, storage: torch.UntypedStorage) -> None:
-        """Python has resized a storage."""
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage has been resized by Python."""
         ref = self._refs.get(id(storage))
         if ref is not None:
-            self._see_size(ref.record, storage.nbytes())
+            self._check_size(ref.record, storage)
+
+    def _check_size(self, record: Record, storage: torch.UntypedStorage) -> None:
+        if record.nbytes != storage.nbytes():
+            self._give(record)
+            self._resize(record, storage.nbytes())
+            self._take(record)
 
     def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors whose category is known for certain."""
@@ -143,6 +142,12 @@ class Storages:
                 self._see(inner, False)
                 if (record := self._record_of(inner)) is not None:
                     record.resident = category
+
+    def _mark_unknown(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
+        """Tensors of this category, unless something is known of them for certain."""
+        for tensor in tensors:
+            if (record := self._record_of(tensor)) is not None and record.resident is None:
+                record.resident = category
 
     def _record_of(self, tensor: torch.Tensor) -> Record | None:
         try:

@@ -35,7 +35,7 @@ from memlab.tracking.nested import is_wrapper
 from memlab.tracking.operators import operator
 from memlab.tracking.optimizers import OptimizersAtWork
 from memlab.tracking.residents import Residents
-from memlab.tracking.resizes import resizes_seen
+from memlab.tracking.resizing import SEEN
 from memlab.tracking.storages import Allocator, Storages
 
 COMPILED = (
@@ -45,12 +45,13 @@ COMPILED = (
 
 @dataclass(frozen=True)
 class Xray:
-    """One tracked step: allocated bytes by category at its start, its events, its floating-point operations."""
+    """One tracked step: allocated bytes by category at its start, its events, floating-point operations, bytes sent."""
 
     start: dict[Category, int]
     events: tuple[Event, ...]
     peak_allocated: int
     flops: int
+    sent: int
 
 
 class Tracker(Storages, TorchDispatchMode):
@@ -93,6 +94,7 @@ class Tracker(Storages, TorchDispatchMode):
     def __enter__(self) -> "Tracker":
         self._start_events()
         self._flops.total = 0
+        self._sent = 0  # bytes, to other ranks
         self._phase = Phase.OTHER
         self._marks = Marks()
         self._recomputing = False  # backward runs a part of the forward again
@@ -104,7 +106,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._modules.start()
         self._optimizers.start()
         self._hooks = ExitStack()
-        self._hooks.enter_context(resizes_seen(self._resized))
+        self._hooks.enter_context(SEEN)
         self._compiler_is_off = False
         self._adopt()
         self._live_at_start = self.live
@@ -139,7 +141,7 @@ class Tracker(Storages, TorchDispatchMode):
         for record, nbytes in self._held:
             if nbytes:
                 start[record.category] = start.get(record.category, 0) + nbytes
-        return Xray(start, events, self.peak, self._flops.total)
+        return Xray(start, events, self.peak, self._flops.total, self._sent)
 
     # Operators
 
@@ -174,8 +176,6 @@ class Tracker(Storages, TorchDispatchMode):
         for value in kwargs.values():
             if isinstance(value, Tensor):
                 self._see(value, False)
-        if known.sums_in_place and self._phase is Phase.BACKWARD:
-            self._mark(filter(torch.is_floating_point, args[0]), Category.GRADIENT)
         run = self._as_without_a_mode(func, args, kwargs, previous) if known.may_be_in_place else func
         out = self._call(run, args, kwargs)
         first = len(self._events)
@@ -189,6 +189,9 @@ class Tracker(Storages, TorchDispatchMode):
             self._see_workspace(func, args, out, first)
         if known.formula:
             self._flops.count(known.formula, func, args, kwargs, out)
+        if known.collective:
+            self._sent += known.collective.sent(args)
+            self._mark_unknown(known.collective.buffers(args), Category.COMMUNICATION)
         return out
 
     def _as_without_a_mode(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], previous: Any) -> Any:

@@ -10,6 +10,8 @@ from typing import Any
 from memlab.vgpu.cards import Card
 from memlab.vgpu.memory import VirtualMemory
 
+STREAMS = 32  # of one priority; after that many PyTorch begins with the first again
+
 
 @dataclass
 class Prediction:
@@ -24,6 +26,7 @@ class Prediction:
         guessed: all of them, in order.
         files: what the loop "saved", by path or file object, for it to load again.
         written: storages of the host that the loop has written to.
+        world_size: how many ranks train together, this one among them.
     """
 
     card: Card
@@ -34,10 +37,17 @@ class Prediction:
     guessed: dict[str, None] = field(default_factory=dict)
     files: dict[Any, Any] = field(default_factory=dict)
     written: dict[int, Any] = field(default_factory=dict)
+    world_size: int = 1
+    _streams: int = 0  # made so far
 
     def start_step(self) -> None:
         """Count anew how often a line asks."""
         self.asked.clear()
+
+    def next_stream(self) -> int:
+        """The number of a new stream; 0 is the default one."""
+        self._streams += 1
+        return 1 + (self._streams - 1) % STREAMS
 
     def ask(self, line: str) -> int:
         """A line asks for a number that nobody knows; how often it has in this step."""

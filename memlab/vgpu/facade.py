@@ -16,7 +16,13 @@ from memlab.vgpu.current import current
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.refusals import other_device, where
 
+CARDS_OF_A_MACHINE = 8
 MILLISECONDS = 1.0  # between any two events: no time is predicted, and code divides by it
+
+
+def _device_count() -> int:
+    """Cards of one machine: one for each rank, as ``torchrun`` gives them out. All mean the one that is predicted."""
+    return min(current().world_size, CARDS_OF_A_MACHINE)
 
 
 def card_device(device: Any = None) -> torch.device:
@@ -28,17 +34,28 @@ def card_device(device: Any = None) -> torch.device:
     if isinstance(device, int):
         device = f"cuda:{device}"
     named = CARD if device is None else torch.device(device)
-    if named.type != CARD.type or named.index not in (None, 0):
+    if named.type != CARD.type or (named.index or 0) >= _device_count():
         raise other_device(named)
     return CARD
 
 
 class Stream:
-    """A stream of the card. What runs on it is accounted for at once, in the order of the loop."""
+    """A stream of the card. What runs on it is accounted for at once, in the order of the loop.
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    The allocator keeps the blocks of each stream apart. A new one is the next of those that PyTorch hands out again
+    and again (``getStreamFromPool`` in ``c10/cuda/CUDAStream.cpp``).
+    """
+
+    def __init__(self, *args: Any, stream_id: int | None = None, **kwargs: Any):
         self.device = CARD
-        self.cuda_stream = 0
+        self.cuda_stream = current().next_stream() if stream_id is None else stream_id
+        self._outer: list[int] = []
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
+
+    def __hash__(self) -> int:
+        return hash(self.cuda_stream)
 
     def wait_stream(self, stream: Any) -> None:
         """Nothing to wait for."""
@@ -61,10 +78,30 @@ class Stream:
         return False
 
     def __enter__(self) -> "Stream":
+        self._outer.append(_change_stream(self.cuda_stream))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        pass
+        _change_stream(self._outer.pop())
+
+
+def _change_stream(stream: int) -> int:
+    """Work goes to this stream from now on; the one before."""
+    blocks = current().memory.blocks
+    before, blocks.stream = blocks.stream, stream
+    return before
+
+
+def _current_stream(device: Any = None) -> Stream:
+    return Stream(stream_id=current().memory.blocks.stream)
+
+
+def _default_stream(device: Any = None) -> Stream:
+    return Stream(stream_id=0)
+
+
+def _set_stream(stream: Stream) -> None:
+    _change_stream(stream.cuda_stream)
 
 
 class Event:
@@ -91,17 +128,30 @@ class Event:
 
 
 class OnDevice:
-    """What ``torch.cuda.device`` and ``torch.cuda.stream`` are: a context in which nothing changes."""
+    """What ``torch.cuda.device`` is: a context in which nothing changes."""
 
     def __init__(self, device: Any = None):
-        if not isinstance(device, Stream):
-            card_device(device)
+        card_device(device)
 
     def __enter__(self) -> "OnDevice":
         return self
 
     def __exit__(self, *exception: object) -> None:
         pass
+
+
+class OnStream:
+    """What ``torch.cuda.stream`` is: a context in which work goes to a stream, or to the same as before for None."""
+
+    def __init__(self, stream: Stream | None):
+        self._stream = stream or _current_stream()
+
+    def __enter__(self) -> "OnStream":
+        self._stream.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stream.__exit__(*exception)
 
 
 def _properties(device: Any = None) -> types.SimpleNamespace:
@@ -202,7 +252,7 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "is_bf16_supported": lambda including_emulation=True: including_emulation or current().card.bf16,
             "is_tf32_supported": lambda: current().card.sm >= 80,
             "is_current_stream_capturing": _always(False),
-            "device_count": _always(1),
+            "device_count": _device_count,
             "current_device": _always(0),
             "set_device": card_device,
             "synchronize": _nothing,
@@ -212,9 +262,9 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "get_device_properties": _properties,
             "get_arch_list": _always([]),
             "can_device_access_peer": _always(False),
-            "current_stream": Stream,
-            "default_stream": Stream,
-            "set_stream": _nothing,
+            "current_stream": _current_stream,
+            "default_stream": _default_stream,
+            "set_stream": _set_stream,
             "make_graphed_callables": _no_graphs,
         },
     ),
@@ -228,12 +278,12 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
         _accelerator,
         {
             "is_available": _always(True),
-            "device_count": _always(1),
+            "device_count": _device_count,
             "current_accelerator": _always(torch.device("cuda")),
             "current_device_index": _always(0),
             "set_device_index": _nothing,
             "synchronize": _nothing,
-            "current_stream": Stream,
+            "current_stream": _current_stream,
         },
     ),
 ]
@@ -288,7 +338,7 @@ CLASSES: list[tuple[Any, str, type]] = [
     (_cuda, "Stream", Stream),
     (_cuda, "Event", Event),
     (_cuda, "device", OnDevice),
-    (_cuda, "stream", OnDevice),
+    (_cuda, "stream", OnStream),
     (_cuda, "CUDAGraph", _Graph),
     (_cuda, "graph", _Graph),
     (torch, "Generator", Generator),

@@ -8,10 +8,12 @@ from memlab.devices.base import Device
 from memlab.vgpu.assembly import register
 from memlab.vgpu.cards import find_card
 from memlab.vgpu.current import Prediction
+from memlab.vgpu.facade import CARDS_OF_A_MACHINE
 from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD
 from memlab.vgpu.patches import PATCHES
+from memlab.vgpu.ranks import check_ranks, process_group
 from memlab.vgpu.refusals import bare_number, scripted
 from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.tracker import VirtualTracker
@@ -22,21 +24,26 @@ class VirtualGpu(Device):
 
     Args:
         name: of the card, as in ``"T4"``.
+        world_size: how many ranks train together, each on such a card; None for a loop without a process group.
+        rank: which of them this one is.
 
     Raises:
-        BadValue: for an unknown card.
+        BadValue: for an unknown card, or a rank that cannot be.
         NoVirtualGpu: where this PyTorch cannot carry it.
     """
 
     source = "predicted"
-    takes_turns = False
     computes = False
     device = CARD
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, *, world_size: int | None = None, rank: int = 0):
+        check_ranks(world_size, rank)
+        self._ranks = world_size
+        self.rank, self.world_size = rank, world_size or 1
+        self.takes_turns = world_size is not None  # a process has one process group at a time
         self.card = find_card(name)
         register()
-        self._prediction = Prediction(self.card, VirtualMemory(self.card))
+        self._prediction = self._new()
         self._mode = VirtualMode(self._prediction)  # one for all runs: what it has learned about PyTorch stays
 
     @property
@@ -56,7 +63,7 @@ class VirtualGpu(Device):
 
     def tracker(self, budget: int | None) -> VirtualTracker:
         """The tracker of a new run on this card, which starts empty; the card's allocator keeps the budget."""
-        self._prediction = self._mode.prediction = Prediction(self.card, VirtualMemory(self.card))
+        self._prediction = self._mode.prediction = self._new()
         if sentence := self._prediction.memory.unfollowed:
             self._prediction.note(sentence)
         return VirtualTracker(self._prediction, self._mode)
@@ -68,7 +75,8 @@ class VirtualGpu(Device):
     @contextmanager
     def occupied(self, *belongings: Any) -> Iterator[None]:
         """The context of a whole run: afterwards PyTorch and all that ``belongings`` lead to are as they were."""
-        with PATCHES, self._prediction.undo:
+        local = min(self.world_size, CARDS_OF_A_MACHINE)
+        with process_group(self._ranks, self.rank, local), PATCHES, self._prediction.undo:
             self._prediction.undo.callback(Belongings(*belongings).restore)
             yield
 
@@ -84,6 +92,9 @@ class VirtualGpu(Device):
             if "Cannot access accelerator device" in str(error):  # device=0, in PyTorch without CUDA
                 raise bare_number(error) from error
             raise
+
+    def _new(self) -> Prediction:
+        return Prediction(self.card, VirtualMemory(self.card), world_size=self.world_size)
 
     def start_step(self) -> None:
         """The lines that ask for unknown numbers are counted for each step."""

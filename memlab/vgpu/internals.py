@@ -77,6 +77,8 @@ __all__ = [
     "attention_order",
     "data_loader_iterator",
     "disable_modes",
+    "fake_store",
+    "finished_work",
     "foreach_types",
     "lift_on_the_host",
     "make_subclass",
@@ -92,6 +94,30 @@ __all__ = [
     "with_device",
     "without_autocast",
 ]
+
+
+def fake_store() -> Any:
+    """What a process group needs to begin with, where no other rank will ever ask it. Makes the backend ``fake`` known.
+
+    Raises:
+        NoVirtualGpu: this PyTorch has no such backend.
+    """
+    try:
+        from torch.testing._internal.distributed.fake_pg import FakeStore  # here: few predictions have ranks
+    except ImportError as error:
+        raise NoVirtualGpu(
+            f"torch {torch.__version__} has no fake process group: predict without world_size."
+        ) from error
+    return FakeStore()  # type: ignore[no-untyped-call]
+
+
+def finished_work(results: list[torch.Tensor]) -> Any:
+    """A collective's work that is done, as operators give it."""
+    from torch._C._distributed_c10d import _create_work_from_future
+
+    future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+    future.set_result(results)
+    return _create_work_from_future(future).boxed()
 
 
 def without_autocast() -> _ExcludeDispatchKeyGuard:

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from memlab.vgpu import values
+from memlab.tracking.collectives import COLLECTIVES
+from memlab.vgpu import ranks, values
 from memlab.vgpu.convolutions import formats
 from memlab.vgpu.internals import FakeTensor, unset_fake_temporarily
 from memlab.vgpu.names import CARD
@@ -57,6 +58,7 @@ CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten.binary_cross_entropy.default): _in_full_storage,
     id(aten.soft_margin_loss.default): _in_full_storage,
     **formats.CORRECTIONS,
+    **{id(packet.default): ranks.with_results for packet in COLLECTIVES},
 }
 
 

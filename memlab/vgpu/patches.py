@@ -43,6 +43,7 @@ def _changes() -> Iterator[Change]:
         method = getattr(torch.Tensor, name)
         answered = _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
         yield torch.Tensor, name, where(is_beside, tensors.beside(method), answered)
+    yield torch.Tensor, "data", _data(torch.Tensor.data)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
         yield np, name, _in_predictions(_unwritten(f"numpy.{name}"))(getattr(np, name))
     if importlib.util.find_spec("safetensors"):
@@ -98,6 +99,25 @@ def _swapping(swap_tensors: Callable[..., Any]) -> Callable[..., Any]:
     return swap
 
 
+def _data(real: Any) -> property:
+    """``parameter.data = parameter.data.to(device)``: C++ refuses to make a tensor of the host one of the card."""
+
+    def place(tensor: torch.Tensor) -> torch.device | None:
+        return tensor.fake_device if isinstance(tensor, FakeTensor) else None
+
+    def put(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        if not is_predicting() or place(tensor) == place(value):
+            real.__set__(tensor, value)
+            return
+        made = value.detach()
+        made = torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made
+        if not isinstance(tensor, FakeTensor):
+            current().undo.callback(swap_contents, tensor, made)
+        swap_contents(tensor, made)
+
+    return property(real.__get__, put)
+
+
 def _keeping_buffers(apply: Callable[..., Any]) -> Callable[..., Any]:
     """``Module.to`` puts other tensors in the place of buffers: the real ones are kept for the end.
 
@@ -125,12 +145,21 @@ def _keeping_buffers(apply: Callable[..., Any]) -> Callable[..., Any]:
 def swap_contents(t1: torch.Tensor, t2: torch.Tensor) -> None:
     """Swap what two tensors are; each name keeps meaning the same object, with the hooks that it has."""
     hooks = [(t, t._backward_hooks, t._post_accumulate_grad_hooks) for t in (t1, t2)]
+    slots = [(new, {name: getattr(old, name) for name in slot_names(type(old))}) for old, new in ((t1, t2), (t2, t1))]
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__
     t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
+    for tensor, attributes in slots:  # of DTensor, for one
+        for name, value in attributes.items():
+            setattr(tensor, name, value)
     swap_tensor_impl(t1, t2)
     for tensor, backward, accumulated in hooks:  # C++ knows of them only where they were set
         tensor._backward_hooks = backward
         tensor._post_accumulate_grad_hooks = accumulated
+
+
+def slot_names(kind: type) -> set[str]:
+    """The attributes that a class keeps beside ``__dict__``."""
+    return {name for base in kind.__mro__ for name in vars(base).get("__slots__", ())} - {"__dict__", "__weakref__"}
 
 
 def _materializing(materialize: Callable[..., Any]) -> Callable[..., Any]:
@@ -254,6 +283,16 @@ def _to_the_end(step: Callable[..., Any]) -> Callable[..., Any]:
     return stepped
 
 
+def _quiet(logger: Any) -> Callable[..., Any]:
+    """DDP's logger measures times, for which it has a clock on the CPU and on CUDA; elsewhere it complains."""
+
+    class Quiet(logger):  # type: ignore[misc]
+        def set_runtime_stats_and_log(self) -> None:
+            pass
+
+    return Quiet
+
+
 def _without_pinning(init: Callable[..., Any]) -> Callable[..., Any]:
     """Pinned memory is the host's, and pinning it takes a real card."""
 
@@ -284,6 +323,10 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch, "load", saving.load),
     (torch.serialization, "save", saving.save),
     (torch.serialization, "load", saving.load),
+    (torch._C, "_get_accelerator", lambda real: lambda *args: torch.device(CARD.type)),
+    # The other ranks, who are not there, have the same model.
+    (torch.distributed, "Logger", _quiet),
+    (torch.distributed, "_verify_params_across_processes", lambda real: lambda *args: None),
     (data_loader_iterator, "__init__", _without_pinning),
 ]
 

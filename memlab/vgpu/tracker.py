@@ -11,6 +11,7 @@ from memlab.categories import Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
 from memlab.tracking.internals import on_again
+from memlab.tracking.nested import is_wrapper
 from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
@@ -35,6 +36,9 @@ class VirtualTracker(Tracker):
     ) -> Any:
         if func is prim_device:  # half of all that is dispatched, so it is answered at once
             return engine_device(args[0])
+        if types and any(map(is_wrapper, types)):
+            self._update_phase(func, args)
+            return NotImplemented  # as on a real device: what a DTensor does with its part is seen
         if self.stopping.is_set():
             raise Stopped
         # In inference mode PyTorch leaves it to a dispatch mode to take operators apart.

@@ -23,6 +23,7 @@ from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import in_head_of_while, where, without_end
 
 SMALL = 1000  # numbers: up to here a tensor has a value
+SMALL_INT32 = 100_000  # a number for each parameter: what DistributedDataParallel's reducer tells the other ranks
 MOST_GUESSES = 10_000  # for one line in one step
 MOST_IN_WHILE = 1000  # where the line is the condition of a loop
 
@@ -33,6 +34,7 @@ _KEEPS = {aten._amp_foreach_non_finite_check_and_unscale_.default, aten._amp_upd
 # Operators that write to arguments, and whose schema does not say so.
 _UNSAID = {aten.native_batch_norm.default: ((3, "running_mean"), (4, "running_var"))}
 EMPTY = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted, aten.new_empty, aten.new_empty_strided}
+_OVERWRITES = {aten.copy_, aten.fill_, aten.zero_}  # what was there before does not matter
 _TRUE = {aten.all, aten._is_all_true, aten.equal, aten.allclose}  # where nothing is known
 
 
@@ -157,6 +159,8 @@ def has_value(item: Any) -> bool:
     if type(item) is not FakeTensor or item.fake_device != CARD or item.layout is not torch.strided:
         return False
     count = item.numel()
+    if item.dtype is torch.int32:
+        return count <= SMALL_INT32
     return count == 1 or (count <= SMALL and not item.dtype.is_floating_point and not item.dtype.is_complex)
 
 
@@ -166,6 +170,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
         return [None] * len(outs), False
     guessing = not any(item.dtype.is_floating_point for item in outs if isinstance(item, torch.Tensor))
     certain = True
+    overwritten = args[0] if func.overloadpacket in _OVERWRITES else None
 
     def stand_in(argument: Any) -> Any:
         nonlocal certain
@@ -179,7 +184,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
             if not guessing or not outs or argument.numel() > SMALL:
                 raise _Unknown
             return _default(argument)
-        certain = certain and value.origin.certain
+        certain = certain and (value.origin.certain or argument is overwritten)
         return value.tensor
 
     kwargs = {name: given for name, given in kwargs.items() if name not in ("generator", "pin_memory")}
@@ -195,7 +200,8 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
 def _keep(item: Any, result: torch.Tensor | None, certain: bool, func: Any, given: tuple[Any, ...]) -> None:
     before = value_of(item)
     if before is not None:  # written in place, or given back as it was
-        before.origin.certain = before.origin.certain and certain
+        is_new = func.overloadpacket in _OVERWRITES and before.tensor.nbytes == before.tensor.untyped_storage().nbytes()
+        before.origin.certain = certain and (before.origin.certain or is_new)
         if result is not None and result is not before.tensor:
             before.tensor = result
         return

@@ -95,15 +95,18 @@ def piece(name, shape, ranks):
     return shape
 
 
-def test_ddp_leaves_everything_on_every_rank_and_gradients_twice(traces):
-    parameters, gradients, state = adamw(shapes().values())
+def test_ddp_leaves_everything_on_every_rank_and_gradients_once_more_in_its_buckets(traces):
     for trace in traces[repr(TWO[0])]:
-        assert residents(trace) == (parameters, 2 * gradients, state)
+        parameters, gradients, state = residents(trace)
+        assert (parameters, gradients, state) == adamw(shapes().values())
+        assert trace.start[Category.COMMUNICATION] == gradients
 
 
 def test_ddp_with_gradients_as_views_of_its_buckets_has_them_once(traces):
     for trace in traces[repr(TWO[1])]:
         assert residents(trace) == adamw(shapes().values())
+        assert trace.start[Category.GRADIENT] == residents(trace)[1]  # they stay from step to step
+        assert trace.start.get(Category.COMMUNICATION, 0) < 4 * len(shapes()) + 1  # which of them were used
 
 
 @pytest.mark.parametrize("run", TWO[2:5], ids=repr)

@@ -35,6 +35,8 @@ def both(work):
         lambda d: torch.tensor([1, 2, 3], device=d)[1],
         lambda d: torch.tensor([1, 2, 3]).to(d).sum(),
         lambda d: torch.arange(10, device=d)[-1],
+        lambda d: torch.empty(3, dtype=torch.int64, device=d).fill_(4).sum(),
+        lambda d: torch.empty(5000, dtype=torch.int32, device=d).copy_(torch.arange(5000, dtype=torch.int32))[-1],
         lambda d: torch.full((3,), 4, device=d).max(),
         lambda d: torch.zeros(3, dtype=torch.bool, device=d).any(),
         lambda d: torch.ones(3, dtype=torch.bool, device=d).all(),

@@ -1,0 +1,90 @@
+"""One rank of many: a process group whose other ranks are not there, and what the card's collectives give.
+
+PyTorch's own ``fake`` process group answers every collective at once and moves nothing: on a card without numbers there
+is nothing to move.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import distributed
+
+from memlab.errors import BadValue
+from memlab.patching import Change, Patches
+from memlab.vgpu.internals import fake_store, finished_work
+
+_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+
+
+def check_ranks(world_size: int | None, rank: int) -> None:
+    """Whether there can be such a rank. ``None`` is a loop that trains alone, without a process group.
+
+    Raises:
+        BadValue: if not.
+    """
+    if world_size is not None and (not _is_whole(world_size) or world_size < 1):
+        raise BadValue(f"world_size={world_size!r} is not a number of ranks: give a whole number from 1 on.")
+    if not _is_whole(rank) or not 0 <= rank < (world_size or 1):
+        raise BadValue(f"rank={rank!r} is not a rank of {world_size or 1}: give one from 0 to {(world_size or 1) - 1}.")
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+@contextmanager
+def process_group(world_size: int | None, rank: int, local_world_size: int) -> Iterator[None]:
+    """A context in which this process is one rank of so many; with None, one that trains alone.
+
+    Raises:
+        BadValue: the process is one of a group already.
+    """
+    if world_size is None:
+        yield
+        return
+    if distributed.is_initialized():
+        raise BadValue(
+            f"world_size={world_size} needs a process group of its own, and this process has one of "
+            f"{distributed.get_world_size()} ranks: call torch.distributed.destroy_process_group() before."
+        )
+    before = {name: os.environ.get(name) for name in _VARIABLES}
+    numbers = (rank, rank % local_world_size, world_size, local_world_size)
+    os.environ.update(zip(_VARIABLES, map(str, numbers), strict=True))
+    distributed.init_process_group("fake", store=fake_store(), rank=rank, world_size=world_size)
+    try:
+        with _ON_THE_CARD:
+            yield
+    finally:
+        distributed.destroy_process_group()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+def _changes() -> Iterator[Change]:
+    # Here, because they take half a second.
+    from torch.distributed.tensor import DTensor
+
+    with warnings.catch_warnings():  # it scripts functions of its own as it is imported, which no prediction may do
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import torch.distributed.optim
+
+    def device(tensor: DTensor) -> torch.device:
+        """C++ has a DTensor where the engine believes its part to be, see ``names.py``."""
+        return tensor._local_tensor.device
+
+    yield DTensor, "device", property(device)
+
+
+_ON_THE_CARD = Patches(_changes)
+
+
+def with_results(mode: Any, args: tuple[Any, ...], out: Any) -> Any:
+    """What a collective gives: its tensors, and work that is done and has them, for who waits (DDP's reducer)."""
+    if not isinstance(out, tuple):
+        return out
+    tensors, _ = out
+    return tensors, finished_work(tensors if isinstance(tensors, list) else [tensors])
