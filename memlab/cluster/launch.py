@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import memlab
 from memlab.cluster.lines import ADDRESS
 from memlab.cluster.size import threads
 
@@ -77,7 +76,7 @@ def _kill_group(leader: int) -> None:
 
 
 def _environment(ranks: int, address: str) -> dict[str, str]:
-    own = Path(memlab.__file__).parents[1]  # the ranks run this memlab, wherever this process found it
+    own = Path(__file__).parents[2]  # the ranks run this memlab, wherever this process found it
     path = os.pathsep.join(filter(None, [str(own), os.environ.get("PYTHONPATH")]))
     # Without OMP_NUM_THREADS torchrun sets it to 1, and says so.
     return {"OMP_NUM_THREADS": str(threads(ranks)), **os.environ, "PYTHONPATH": path, ADDRESS: address}

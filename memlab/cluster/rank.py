@@ -57,6 +57,10 @@ class Rank:
             case _ if message.kind == GONE:
                 self.gone = True
 
+    def silent(self, seconds: float) -> bool:
+        """Whether it has said nothing for more than so many seconds, although it has not ended."""
+        return not self.ended and time.monotonic() - self.heard > seconds
+
     def whole_trace(self) -> Trace:
         """The trace, with all the steps that have been made since."""
         assert self.trace is not None

@@ -22,7 +22,8 @@ from memlab.trace import Step, Trace
 from memlab.turns import turn
 from memlab.units import parse_bytes
 
-TIMEOUT = 120.0  # seconds without a word of a rank: more than a slow machine takes to import PyTorch
+TIMEOUT = 120.0  # seconds without a word of a rank
+START = 120.0  # seconds to the first one: more than a slow machine takes to import PyTorch
 LOOK = 0.1  # seconds between two looks at whether the run shall stop
 ANSWER = 0.5  # seconds in which a rank that is asked where it stands has begun to say so
 GRACE = 3.0  # seconds in which the other ranks, and torchrun, may say why a run has failed
@@ -49,7 +50,7 @@ def measure(
         steps: how many steps to run, fewer if ``train`` ends earlier.
         device: ``"cpu"`` (the ranks talk by gloo) or ``"cuda"`` (a GPU each, NCCL); by default CUDA where there are
             enough GPUs.
-        timeout: seconds without a word of a rank, after which the run is given up.
+        timeout: seconds without a word of a rank that has begun, after which the run is given up; each step is a word.
         **settings: passed on to ``train``: numbers, text and lists, as JSON has them.
 
     Returns:
@@ -175,8 +176,7 @@ class ClusterRun:
         """Raise if the run cannot come to its end any more."""
         if self._launch.is_over or any(rank.error or (rank.gone and not rank.ended) for rank in self._ranks):
             self._fail()
-        silent = [rank for rank in self._ranks if not rank.ended and time.monotonic() - rank.heard > self._timeout]
-        if silent:
+        if any(rank.silent(max(self._timeout, START if not rank.pid else 0)) for rank in self._ranks):
             self._fall_silent()
 
     def _fail(self) -> None:
@@ -192,8 +192,7 @@ class ClusterRun:
 
     def _fall_silent(self) -> None:
         # Where one rank is stuck, the others wait for it: all of them are asked where they stand.
-        now = time.monotonic()
-        silent = {i: r for i, r in enumerate(self._ranks) if not r.ended and now - r.heard > self._timeout / 2}
+        silent = {index: rank for index, rank in enumerate(self._ranks) if rank.silent(self._timeout / 2)}
         for rank in silent.values():
             rank.ask()
         while self._hear(ANSWER):

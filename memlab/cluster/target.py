@@ -1,6 +1,6 @@
 """How another process finds a ``train`` function: the file that defines it, and its name there."""
 
-import importlib
+import importlib.util
 import inspect
 import sys
 from pathlib import Path
@@ -41,15 +41,32 @@ def load(target: str) -> Train:
     """
     file, _, name = target.rpartition(":")
     path = Path(file).resolve()
-    if not path.is_file():
+    if not (path.is_file() and path.suffix == ".py"):
         raise BadValue(f"{target!r} does not name a function: give FILE.py:FUNCTION, as in data_parallel.py:train.")
-    parts = [] if path.stem == "__init__" else [path.stem]
-    folder = path.parent
-    while (folder / "__init__.py").is_file():  # a package: its modules import each other by their full names
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    sys.path.insert(0, str(folder))
-    module: Any = importlib.import_module(".".join(parts))
+    module = _of_package(path) if (path.parent / "__init__.py").is_file() else _alone(path)
     if not callable(getattr(module, name, None)):
         raise BadValue(f"{file} has no function {name!r}: give one that it defines.")
     return getattr(module, name)
+
+
+def _of_package(path: Path) -> Any:
+    """A module of a package, imported by its full name, for such modules import each other by theirs."""
+    names = [] if path.stem == "__init__" else [path.stem]
+    folder = path.parent
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    sys.path.insert(0, str(folder))
+    return importlib.import_module(".".join(names))
+
+
+def _alone(path: Path) -> Any:
+    """A file, which may have the name of a module that is loaded; its neighbours can be imported."""
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None  # for a file whose name ends in .py there is one
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module

@@ -1,7 +1,7 @@
 """Several training loops, one after the other, on the same ranks: ``torchrun -m tests.cluster.schemes FOLDER RUN...``
 
-Starting processes takes seconds. Each RUN is a Python literal, ``("pipeline", {"schedule": "gpipe"})``; its trace on rank
-1 stands in FOLDER/0-1.json if it was the first.
+Starting processes takes seconds. A RUN is a Python literal, ``("pipeline", {"schedule": "gpipe"})``; of the first, the
+trace of rank 1 stands in FOLDER/0-1.json.
 """
 
 import ast
