@@ -7,11 +7,10 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 def train(device, *, fault="none", at=2, on=1, folder=""):
-    model = DDP(nn.Linear(16, 16).to(device))
+    model = nn.Linear(16, 16).to(device)
     step = 0
     while True:
         if dist.get_rank() == on and step == at:
@@ -20,6 +19,8 @@ def train(device, *, fault="none", at=2, on=1, folder=""):
             open(f"{folder}/{os.getpid()}", "w").close()
         loss = model(torch.ones(4, 16, device=device)).square().mean()
         loss.backward()
+        for parameter in model.parameters():  # DDP would do it, and takes seconds to import
+            dist.all_reduce(parameter.grad)
         model.zero_grad()
         yield loss
         step += 1
