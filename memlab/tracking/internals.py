@@ -64,6 +64,7 @@ __all__ = [
     "reference_counts",
     "set_allocator_settings",
     "set_modes_aside",
+    "sharding_propagator",
     "size_of_group",
     "sparse_parts",
     "switch_dispatch_key",
@@ -231,16 +232,26 @@ def history() -> dict[str, Any]:
     return torch.cuda.memory._snapshot()
 
 
+def sharding_propagator() -> Any:
+    """What works out the shapes of DTensors; None where they are not in use.
+
+    Lost without the name: their operators on shapes of the whole are taken for work.
+    """
+    module = sys.modules.get("torch.distributed.tensor._sharding_prop")
+    return getattr(module, "ShardingPropagator", None)
+
+
 def size_of_group(group: Any) -> int:
     """How many ranks take part in a collective, by its process group: the name of one, or the object in C++.
 
     Lost without the names: bytes sent to other ranks are not counted, in words.
     """
     if isinstance(group, str):
-        return torch.distributed.distributed_c10d._resolve_process_group(group).size()
+        distributed_c10d: Any = torch.distributed.distributed_c10d
+        return int(distributed_c10d._resolve_process_group(group).size())
     if not isinstance(group, torch.distributed.ProcessGroup):
         group = torch.distributed.ProcessGroup.unbox(group)
-    return group.size()
+    return int(group.size())
 
 
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,7 +5,7 @@ Storages are followed, not tensors, because views share them.
 
 import weakref
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch.nn import Parameter
@@ -109,14 +109,15 @@ class Storages:
             return  # sparse: its indices and values are tensors of their own, seen on their own
         ref = self._refs.get(id(storage))
         if ref is not None:
-            self._check_size(ref.record, storage)
+            if ref.record.nbytes != storage.nbytes():
+                self._change_size(ref.record, storage.nbytes())
         elif tensor.device == self.device and (not self.is_real or storage.device == self.device):
             nbytes = storage.nbytes()
             if born and self.budget is not None and self.live + nbytes > self.budget:
                 self.failed = self._failure(nbytes)
                 raise BudgetExceeded(f"{self.failed.sentence}.")
             ref = self._follow(storage, nbytes, external=not born)
-        if ref is not None and type(tensor) is Parameter and ref.record.resident is not Category.PARAMETER:
+        if ref is not None and ref.record.resident is not Category.PARAMETER and self._is_parameter(tensor):
             ref.record.resident = Category.PARAMETER
             self._met(tensor)
 
@@ -124,13 +125,12 @@ class Storages:
         """A storage has been resized by Python."""
         ref = self._refs.get(id(storage))
         if ref is not None:
-            self._check_size(ref.record, storage)
+            self._change_size(ref.record, storage.nbytes())
 
-    def _check_size(self, record: Record, storage: torch.UntypedStorage) -> None:
-        if record.nbytes != storage.nbytes():
-            self._give(record)
-            self._resize(record, storage.nbytes())
-            self._take(record)
+    def _change_size(self, record: Record, nbytes: int) -> None:
+        self._give(record)
+        self._resize(record, nbytes)
+        self._take(record)
 
     def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors whose category is known for certain."""
@@ -220,6 +220,9 @@ class Storages:
         if delta:
             event = (record, delta, self._phase, self._modules.name, op)
             self._events.append(event) if at is None else self._events.insert(at, event)
+
+    def _is_parameter(self, tensor: torch.Tensor) -> TypeGuard[Parameter]:
+        return type(tensor) is Parameter
 
     def _met(self, parameter: Parameter) -> None:
         """An operator takes or gives a parameter that was not known as one."""

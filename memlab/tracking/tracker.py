@@ -36,6 +36,7 @@ from memlab.tracking.operators import operator
 from memlab.tracking.optimizers import OptimizersAtWork
 from memlab.tracking.residents import Residents
 from memlab.tracking.resizing import SEEN
+from memlab.tracking.sharding import UNSEEN
 from memlab.tracking.storages import Allocator, Storages
 
 COMPILED = (
@@ -107,6 +108,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizers.start()
         self._hooks = ExitStack()
         self._hooks.enter_context(SEEN)
+        self._hooks.enter_context(UNSEEN)
         self._compiler_is_off = False
         self._adopt()
         self._live_at_start = self.live

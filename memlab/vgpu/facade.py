@@ -48,7 +48,7 @@ class Stream:
 
     def __init__(self, *args: Any, stream_id: int | None = None, **kwargs: Any):
         self.device = CARD
-        self.cuda_stream = current().next_stream() if stream_id is None else stream_id
+        self.stream_id = self.cuda_stream = current().next_stream() if stream_id is None else stream_id
         self._outer: list[int] = []
 
     def __eq__(self, other: object) -> bool:

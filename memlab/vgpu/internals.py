@@ -108,12 +108,12 @@ def fake_store() -> Any:
         raise NoVirtualGpu(
             f"torch {torch.__version__} has no fake process group: predict without world_size."
         ) from error
-    return FakeStore()  # type: ignore[no-untyped-call]
+    return FakeStore()
 
 
 def finished_work(results: list[torch.Tensor]) -> Any:
     """A collective's work that is done, as operators give it."""
-    from torch._C._distributed_c10d import _create_work_from_future
+    from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]  # not in the stubs
 
     future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     future.set_result(results)

@@ -15,6 +15,7 @@ import torch
 
 from memlab.vgpu import host, values
 from memlab.vgpu.current import Prediction, enter
+from memlab.vgpu.facade import card_device
 from memlab.vgpu.internals import (
     FAKE_MODE,
     DataDependentOutputException,
@@ -29,7 +30,7 @@ from memlab.vgpu.internals import (
 )
 from memlab.vgpu.kernels import CORRECTIONS, LIKE, OUR_OWN, SIZED
 from memlab.vgpu.names import CARD, ENGINE, SLOT
-from memlab.vgpu.refusals import depends_on_data, nested, no_kernel, other_device, two_devices
+from memlab.vgpu.refusals import depends_on_data, nested, no_kernel, two_devices
 from memlab.vgpu.results import make_fake, remembered
 
 prim_device = torch.ops.prim.device.default
@@ -157,9 +158,7 @@ def _on_the_card(kwargs: dict[str, Any]) -> dict[str, Any]:
     device = kwargs.get("device")
     if device is None or device.type in ("cpu", "meta") or device == CARD:
         return kwargs
-    if device.type in (ENGINE.type, SLOT.type) or (device.type == CARD.type and device.index is None):
-        return kwargs | {"device": CARD}
-    raise other_device(device)
+    return kwargs | {"device": CARD if device.type in (ENGINE.type, SLOT.type) else card_device(device)}
 
 
 def _copied(func: Any, args: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ import functools
 import importlib.util
 import math
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -94,7 +95,7 @@ def _swapping(swap_tensors: Callable[..., Any]) -> Callable[..., Any]:
             # A graph may still know what t1 was. On CUDA that would not keep its bytes: t1 stays what it is there.
             t2.data = torch.empty(0, dtype=t2.dtype, device=t2.device)
         else:
-            current().undo.callback(swap_contents, t1, t2)
+            _swap_back_in_the_end(t1, t2)
 
     return swap
 
@@ -112,7 +113,7 @@ def _data(real: Any) -> property:
         made = value.detach()
         made = torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made
         if not isinstance(tensor, FakeTensor):
-            current().undo.callback(swap_contents, tensor, made)
+            _swap_back_in_the_end(tensor, made)
         swap_contents(tensor, made)
 
     return property(real.__get__, put)
@@ -157,6 +158,17 @@ def swap_contents(t1: torch.Tensor, t2: torch.Tensor) -> None:
         tensor._post_accumulate_grad_hooks = accumulated
 
 
+def _swap_back_in_the_end(tensor: torch.Tensor, other: torch.Tensor) -> None:
+    """The tensor is to be what it was when the prediction is over, if anybody still has it then."""
+    ref = weakref.ref(tensor)
+
+    def swap_back() -> None:
+        if (alive := ref()) is not None:
+            swap_contents(alive, other)
+
+    current().undo.callback(swap_back)
+
+
 def slot_names(kind: type) -> set[str]:
     """The attributes that a class keeps beside ``__dict__``."""
     return {name for base in kind.__mro__ for name in vars(base).get("__slots__", ())} - {"__dict__", "__weakref__"}
@@ -170,7 +182,7 @@ def _materializing(materialize: Callable[..., Any]) -> Callable[..., Any]:
         data = torch.empty(shape, device=device, dtype=dtype or self.dtype)
         made = torch.nn.Parameter(data, self.requires_grad) if isinstance(self, torch.nn.Parameter) else data
         swap_contents(self, made)
-        current().undo.callback(swap_contents, self, made)
+        _swap_back_in_the_end(self, made)
 
     return materialized
 

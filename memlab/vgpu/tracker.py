@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import torch
 
@@ -71,6 +71,9 @@ class VirtualTracker(Tracker):
         if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):
             raise compiled_code()
         super()._enter_root(module)
+
+    def _is_parameter(self, tensor: torch.Tensor) -> TypeGuard[torch.nn.Parameter]:
+        return "_is_param" in tensor.__dict__  # as torch.nn.Parameter marks tensors of other types
 
     def _take(self, record: Record) -> None:
         try:

@@ -14,7 +14,8 @@ from memlab.vgpu.patches import PATCHES
 from tests.vgpu.once import seen
 
 PLACES = (
-    torch, torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator,
+    torch, torch._C, torch.distributed,
+    torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator,
     torch.accelerator.memory, torch.random, torch.serialization, torch.utils, torch.backends.cudnn, torch.__future__,
     torch.amp, torch.autocast, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
     nn.parameter.UninitializedTensorMixin, FakeTensor, dataloader._BaseDataLoaderIter, threading.Thread, np,

@@ -1,0 +1,232 @@
+"""One rank of many: ordinary code of torch.distributed on the virtual GPU, without any other rank."""
+
+import os
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+from memlab import predict
+from memlab.errors import BadValue
+from memlab.nets import MLP
+from memlab.trace import Category
+from tests.vgpu.once import in_a_prediction
+
+DEPTH, WIDTH = 4, 256
+PARAMETERS = 4 * DEPTH * (WIDTH * WIDTH + WIDTH)  # bytes
+
+
+def steps(model, device, width=WIDTH):
+    optimizer = torch.optim.AdamW(model.parameters())
+    while True:
+        loss = model(torch.ones(8, width, device=device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+def replicated(device, *, bucket_cap_mb=25, gradient_as_bucket_view=False):
+    model = MLP(DEPTH, WIDTH).to(device)
+    options = {"bucket_cap_mb": bucket_cap_mb, "gradient_as_bucket_view": gradient_as_bucket_view}
+    yield from steps(DistributedDataParallel(model, **options), device)
+
+
+def sharded(device, *, reshard=True, on_meta=False):
+    with torch.device("meta" if on_meta else device):
+        model = MLP(DEPTH, WIDTH)
+    for layer in model.blocks:
+        fully_shard(layer, reshard_after_forward=reshard)
+    fully_shard(model, reshard_after_forward=reshard)
+    if on_meta:
+        model.to_empty(device=device)
+    yield from steps(model, device)
+
+
+def tensor_parallel(device):
+    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
+    model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).to(device)
+    yield from steps(parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()}), device)
+
+
+def of(trace, category):
+    return trace.start.get(category, 0)
+
+
+def test_a_replica_holds_everything_and_buckets_as_large_as_the_gradients():
+    trace = predict(replicated, world_size=4)
+    assert (trace.rank, trace.world_size) == (0, 4)
+    assert of(trace, Category.PARAMETER) == PARAMETERS
+    assert of(trace, Category.OPTIMIZER_STATE) == 2 * PARAMETERS
+    assert of(trace, Category.COMMUNICATION) == PARAMETERS
+
+
+def test_gradients_that_are_views_of_the_buckets_need_no_second_copy():
+    trace = predict(replicated, world_size=4, gradient_as_bucket_view=True)
+    assert Category.COMMUNICATION not in trace.start
+    assert of(trace, Category.GRADIENT) == PARAMETERS
+
+
+@pytest.mark.parametrize("bucket_cap_mb", [25, 0.1])
+@pytest.mark.parametrize("world_size", [1, 2, 1000])
+def test_a_replica_sends_its_gradients_around_the_ring(world_size, bucket_cap_mb):
+    trace = predict(replicated, world_size=world_size, bucket_cap_mb=bucket_cap_mb)
+    rounded_down = 2 * PARAMETERS * (world_size - 1) // world_size - trace.sent  # by less than a byte a bucket
+    assert 0 <= rounded_down < 2 * DEPTH
+
+
+@pytest.mark.parametrize("world_size", [2, 8, 64])
+@pytest.mark.parametrize("on_meta", [False, True])
+def test_a_shard_holds_its_part_of_everything(world_size, on_meta):
+    trace = predict(sharded, world_size=world_size, on_meta=on_meta)
+    assert of(trace, Category.PARAMETER) == PARAMETERS // world_size
+    assert of(trace, Category.OPTIMIZER_STATE) == 2 * PARAMETERS // world_size
+    assert Category.HELD not in trace.start
+
+
+def test_parameters_are_freed_after_their_layer_has_run():
+    both = [predict(sharded, world_size=8, reshard=reshard) for reshard in (True, False)]
+    at_most = [max(trace.timeline[Category.PARAMETER]) - PARAMETERS // 8 for trace in both]
+    layer = PARAMETERS // DEPTH
+    assert at_most[0] <= 2 * layer  # one at work, and the next one on its way
+    assert at_most[1] >= PARAMETERS
+
+
+def test_a_shard_gathers_twice_and_scatters_once():
+    trace = predict(sharded, world_size=8)
+    assert trace.sent == 3 * PARAMETERS * 7 // 8
+
+
+def test_tensor_parallel_layers_hold_their_part():
+    whole, part = (predict(tensor_parallel, world_size=ranks) for ranks in (1, 4))
+    matrices = 4 * 2 * 256 * 1024
+    assert of(whole, Category.PARAMETER) == matrices + 4 * (1024 + 256)
+    assert of(part, Category.PARAMETER) == matrices // 4 + 4 * (1024 // 4 + 256)
+
+
+def test_the_same_again_in_one_process():
+    for loop in (sharded, tensor_parallel, replicated):
+        first, second = (predict(loop, world_size=4) for _ in range(2))
+        assert first == second
+
+
+def test_a_loop_learns_its_rank_as_from_torchrun():
+    found = {}
+
+    def train(device):
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+        found["environment"] = [os.environ[name] for name in names]
+        found["group"] = distributed.get_rank(), distributed.get_world_size()
+        found["cards"] = torch.cuda.device_count()
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        found["device"] = torch.ones(1, device=f"cuda:{os.environ['LOCAL_RANK']}").device, device
+        yield None
+
+    before = dict(os.environ)
+    predict(train, world_size=20, rank=13)
+    assert found["environment"] == ["13", "5", "20", "8"]
+    assert found["group"] == (13, 20)
+    assert found["cards"] == 8
+    assert found["device"] == (torch.device("cuda", 0),) * 2
+    assert dict(os.environ) == before
+    assert not distributed.is_initialized()
+
+
+def test_after_an_error_nothing_is_left():
+    def train(device):
+        yield None
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        predict(train, world_size=2)
+    assert not distributed.is_initialized()
+    assert "RANK" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ({"world_size": 0}, r"world_size=0 is not a number of ranks: give a whole number from 1 on\."),
+        ({"world_size": "8"}, r"world_size='8' is not a number of ranks"),
+        ({"world_size": 4, "rank": 4}, r"rank=4 is not a rank of 4: give one from 0 to 3\."),
+        ({"rank": 1}, r"rank=1 is not a rank of 1: give one from 0 to 0\."),
+    ],
+)
+def test_ranks_that_cannot_be(ranks, words):
+    with pytest.raises(BadValue, match=words):
+        predict(replicated, **ranks)
+
+
+def test_a_process_that_is_in_a_group_already():
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(BadValue, match=r"needs a process group of its own, and this process has one of 1 ranks"):
+            predict(replicated, world_size=2)
+        assert distributed.get_backend() == "gloo"
+    finally:
+        distributed.destroy_process_group()
+
+
+# Streams, and tensors that are put into others
+
+
+def allocated_in(streams):
+    """Bytes reserved after a tensor was made and freed on each of some streams."""
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            torch.empty(2**20, dtype=torch.uint8, device="cuda")
+    return torch.cuda.memory_reserved()
+
+
+def test_streams_do_not_share_blocks():
+    (one, two, again), _ = in_a_prediction(
+        lambda device: [
+            allocated_in([torch.cuda.Stream()]),
+            allocated_in([torch.cuda.Stream()]),
+            allocated_in([torch.cuda.default_stream()]),
+        ]
+    )
+    assert (one, two, again) == (2 * 2**20, 4 * 2**20, 6 * 2**20)
+
+
+def test_the_stream_before_is_back():
+    def work(device):
+        outer, inner = torch.cuda.Stream(), torch.cuda.Stream()
+        with outer:
+            with torch.cuda.stream(inner):
+                assert torch.cuda.current_stream() == inner != outer
+            with torch.cuda.stream(None):
+                assert torch.cuda.current_stream() == outer
+        torch.cuda.set_stream(inner)
+        assert torch.cuda.current_stream() == inner
+        return torch.cuda.default_stream().cuda_stream
+
+    assert in_a_prediction(work)[0] == 0
+
+
+def test_data_is_put_into_a_parameter_of_the_host_and_is_the_hosts_again_after_it():
+    model = nn.Linear(40, 40)
+    before = model.weight.detach().clone()
+
+    def work(device):
+        model.weight.data = model.weight.data.to(device)
+        return model.weight.device, type(model.weight).__name__
+
+    assert in_a_prediction(work)[0][0] == torch.device("cuda", 0)
+    assert model.weight.device.type == "cpu"
+    assert torch.equal(model.weight, before)
+
+
+def test_a_parameter_that_nobody_has_any_more_is_free():
+    def work(device):
+        model = nn.Linear(16, 16).to(device)
+        before = torch.cuda.memory_allocated()
+        del model
+        return before, torch.cuda.memory_allocated()
+
+    before, after = in_a_prediction(work)[0]
+    assert before > after == 0
