@@ -70,7 +70,7 @@ def _join(kind: str) -> torch.device:
     if kind == "cuda":
         torch.cuda.set_device(device)
     try:
-        dist.init_process_group("nccl" if kind == "cuda" else "gloo", device_id=device if kind == "cuda" else None)
+        dist.init_process_group("nccl" if kind == "cuda" else "gloo")
     except dist.DistNetworkError as error:
         if os.strerror(errno.EADDRINUSE).lower() not in str(error).lower():
             raise

@@ -29,7 +29,7 @@ def train(device, *, batch_size=8, depth=4, width=32, context=32):
     model = GPT(depth=depth, width=width, heads=4, context=context).to(device)
     for block in model.blocks:
         split(block, mesh)
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)  # which cannot mix split and whole ones
     for tokens, targets in batches(batch_size, context):
         loss = model(tokens.to(device), targets.to(device))
         loss.backward()
