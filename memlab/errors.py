@@ -37,5 +37,9 @@ class NotARecording(MemlabError, ValueError):
     """A file that ``memlab record`` did not write, or one of another device."""
 
 
+class RankFailed(MemlabError, RuntimeError):
+    """A run of several ranks, one of which raised something, was killed, or fell silent; its traceback is a note."""
+
+
 class Stopped(BaseException):
     """A run that was asked to stop, within a step or while it waited for its turn."""

@@ -7,14 +7,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
+from itertools import cycle, pairwise
 
-from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, LIMIT, PHASE_SHADE, QUIET_INK
+from memlab.palette import (
+    BLUE,
+    CATEGORY_COLORS,
+    GREEN,
+    GREY,
+    INK,
+    LIMIT,
+    PHASE_SHADE,
+    PURPLE,
+    QUIET_INK,
+    SKY,
+    VERMILION,
+)
 from memlab.trace import Category, Phase, Step, Trace
 from memlab.units import byte_ticks, format_bytes
 
 WIDTH = 700
 COLUMNS = 200  # moments drawn of a step: more than a screen shows apart
+RANK_STYLES = ((VERMILION, "none"), (SKY, "7 7"), (GREEN, "3 9"), (PURPLE, "1 5"))
 GHOST_DASHES = ("6 4", "2 4", "8 3 2 3")
 
 
@@ -81,14 +94,21 @@ def _limit(frame: Frame, count: int, name: str) -> str:
     return line + _text(frame.left + 4, y - 5, name, color=LIMIT)
 
 
-def steps_chart(steps: Sequence[Step], ghosts: Sequence[Sequence[Step]], count: int) -> str:
-    """The peak and the loss of every step so far, of ``count``; earlier runs as broken lines."""
+def steps_chart(
+    steps: Sequence[Step], ghosts: Sequence[Sequence[Step]], count: int, ranks: Sequence[Sequence[Step]] = ()
+) -> str:
+    """The peak and the loss of every step so far, of ``count``; earlier runs as broken lines.
+
+    Args:
+        ranks: the steps of each rank, whose peaks are drawn in colours of their own.
+    """
     half = WIDTH / 2
     lengths = [count, *(len(ghost) for ghost in ghosts)]
     runs = [_known(steps, "peak_allocated"), *(_known(ghost, "peak_allocated") for ghost in ghosts)]
     highest = max((peak for run in runs for _, peak in run), default=1)
     peaks = Frame(70, 30, half - 90, 110, max(lengths) - 1, highest * 1.15)
     parts = [_text(0, 18, "Peak per step", INK, weight=600, size=16), _byte_axis(peaks, most=3), *_runs(runs, peaks)]
+    parts += _ranks(ranks, peaks)
 
     runs = [_known(steps, "loss"), *(_known(ghost, "loss") for ghost in ghosts)]
     values = [loss for run in runs for _, loss in run]
@@ -119,6 +139,18 @@ def _runs(runs: list[list[tuple[int, float]]], frame: Frame) -> list[str]:
     if points:
         lines += [_line(points, BLUE, 2.5), f'<circle cx="{points[-1][0]}" cy="{points[-1][1]}" r="4" fill="{BLUE}"/>']
     return [*lines, _floor(frame)]
+
+
+def _ranks(ranks: Sequence[Sequence[Step]], frame: Frame) -> list[str]:
+    """A thin line a rank, over each other where their peaks are the same, and the ranks that still tell apart."""
+    lines = []
+    for rank, (steps, (color, dashes)) in enumerate(zip(ranks, cycle(RANK_STYLES), strict=False)):
+        points = [(frame.x(x), frame.y(y)) for x, y in _known(steps, "peak_allocated")]
+        lines.append(_line(points, color, 2, dashes))
+        if rank < len(RANK_STYLES):
+            x = frame.left + 6 + 62 * rank
+            lines += [_line([(x, 158 - 5), (x + 14, 158 - 5)], color, 2, dashes), _text(x + 18, 158, f"rank {rank}")]
+    return lines
 
 
 def _columns(trace: Trace) -> list[int]:

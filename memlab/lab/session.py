@@ -6,14 +6,17 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent import futures
 from contextlib import suppress
+from inspect import Parameter
 from typing import Any
 
 from memlab import logbook
+from memlab.cluster import ClusterRun
 from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
 from memlab.lab.choices import Choice, make_choice
 from memlab.lab.drawing import memory_chart, steps_chart
+from memlab.lab.ranks import WORLD_SIZE, of_train, open_prediction, open_run, steps_of_ranks
 from memlab.lab.screen import Screen
 from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
 from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, summary
@@ -63,7 +66,7 @@ class Session:
         self._finished: deque[Trace] = deque(maxlen=GHOSTS)
         self._predicted: Trace | None = None
         opened = open_device(device)
-        Run(train, settings, opened, steps=steps, budget=budget)  # says at once what is wrong
+        Run(train, of_train(settings), opened, steps=steps, budget=budget)  # says at once what is wrong
         self.device = opened.name
         self.title = title or getattr(train, "__name__", "train").replace("_", " ").capitalize()
         self.recorded = recorded.runs(self.title)
@@ -143,7 +146,7 @@ class Session:
         for name, value in settings.items():
             if name in self.choices:
                 self.choices[name].check(value)
-        check_settings(self._train, self.screen.settings | settings)
+        check_settings(self._train, of_train(self.screen.settings | settings))
         job = self._start(settings, self._parse_budget())
         try:
             while not futures.wait([job], timeout=0.2).done:
@@ -207,9 +210,7 @@ class Session:
 
     def _predict_in_worker(self, settings: dict[str, Any], gpu: str, stopping: threading.Event) -> None:
         try:
-            from memlab.vgpu.gpu import VirtualGpu  # here, because a PyTorch that cannot carry it can still measure
-
-            run = Run(self._train, settings, VirtualGpu(gpu), steps=MOST_STEPS, stopping=stopping)
+            run = open_prediction(self._train, settings, gpu, steps=MOST_STEPS, stopping=stopping)
             with suppress(Stopped), run:
                 self._predict_until_steady(run, stopping)
         except Exception as error:  # the loop may still be measured
@@ -260,10 +261,10 @@ class Session:
             self.refuse(refusal)
 
     def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
-        run = Run(
+        run = open_run(
             self._train,
             settings,
-            open_device(self._device),
+            self._device,
             steps=self.steps,
             budget=budget,
             stopping=stopping,
@@ -282,7 +283,7 @@ class Session:
         self.screen.say(f"{ending} after {len(trace.steps)} of {self.steps} steps. Ready.")
         return trace
 
-    def _draw_steps(self, run: Run, budget: int | None, stopping: threading.Event) -> None:
+    def _draw_steps(self, run: Run | ClusterRun, budget: int | None, stopping: threading.Event) -> None:
         drawn_at, drawn_step = 0.0, -1
         for _ in _until(stopping, run):
             if time.monotonic() - drawn_at >= SECONDS_PER_FRAME:
@@ -296,17 +297,24 @@ class Session:
             return "Done"
         return "Stopped" if stopped else "The training loop ended"
 
-    def _draw(self, run: Run, budget: int | None, drawn_step: int) -> int:
+    def _draw(self, run: Run | ClusterRun, budget: int | None, drawn_step: int) -> int:
         """Draw what has changed; the memory chart only where there is a newer X-ray."""
         ghosts = list(self._finished)
         if run.xray_step != drawn_step:
             trace = run.trace()
-            predicted = self._predicted if self._predicted and self._predicted.settings == trace.settings else None
             self.screen.show(
-                memory=memory_chart(trace, ghosts, budget=budget), sentence=summary(trace, ghosts, predicted)
+                memory=memory_chart(trace, ghosts, budget=budget),
+                sentence=summary(trace, ghosts, self._prediction_of(trace)),
             )
-        self.screen.show(progress=steps_chart(run.steps, [ghost.steps for ghost in ghosts], self.steps))
+        earlier = [ghost.steps for ghost in ghosts]
+        self.screen.show(progress=steps_chart(run.steps, earlier, self.steps, steps_of_ranks(run)))
         return run.xray_step
+
+    def _prediction_of(self, trace: Trace) -> Trace | None:
+        """The newest prediction, if it is of the same settings."""
+        newest = self._predicted
+        same = newest and (newest.settings, newest.world_size) == (trace.settings, trace.world_size)
+        return newest if same else None
 
 
 def _choices(train: Train, wanted: Mapping[str, Any]) -> tuple[dict[str, Choice], dict[str, Any]]:
@@ -319,17 +327,17 @@ def _choices(train: Train, wanted: Mapping[str, Any]) -> tuple[dict[str, Choice]
     choices: dict[str, Choice] = {}
     settings: dict[str, Any] = {}
     for name, values in wanted.items():
-        if name not in named:
+        if name not in named and name != WORLD_SIZE:
             legal = ", ".join(named) or "none"
             raise BadValue(f"{name}={values!r} controls nothing: the settings of train are {legal}.")
         choices[name] = make_choice(name, values)
-        default = named[name].default
-        settings[name] = choices[name].first if default is named[name].empty else default
+        default = named[name].default if name in named else Parameter.empty
+        settings[name] = choices[name].first if default is Parameter.empty else default
         choices[name].check(settings[name])
     return choices, settings
 
 
-def _until(stopping: threading.Event, run: Run) -> Iterator[Step]:
+def _until(stopping: threading.Event, run: Run | ClusterRun) -> Iterator[Step]:
     """The steps of a run, up to the one in which it is asked to stop."""
     if stopping.is_set():
         return

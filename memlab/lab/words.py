@@ -11,6 +11,8 @@ from memlab.units import format_bytes
 def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     """What the pictures show, in a sentence or two, compared with the run before."""
     words = [capital(trace.sentence)]
+    if trace.world_size > 1:
+        words.append(f"That is rank {trace.rank}, of {trace.world_size} the one with the highest peak")
     if earlier:
         words.append(_comparison(trace, earlier[-1], "the run before"))
     if trace.peak_reserved is None:

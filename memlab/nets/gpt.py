@@ -19,11 +19,11 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(batch, tokens, width)`` to the same shape."""
-        batch, tokens, width = x.shape
-        qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
+        batch, tokens, _ = x.shape
+        qkv = self.qkv(x).view(batch, tokens, 3, self.heads, -1)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
-        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, -1))
 
 
 class Block(nn.Module):

@@ -1,0 +1,44 @@
+"""Ranks on a panel: a choice named ``world_size`` is no setting of ``train`` but how many processes train together."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memlab.cluster import ClusterRun
+from memlab.devices import open_device
+from memlab.run import Run, Train
+from memlab.trace import Step
+
+WORLD_SIZE = "world_size"
+
+
+def of_train(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the settings on a panel is ``train``'s own."""
+    return {name: value for name, value in settings.items() if name != WORLD_SIZE}
+
+
+def open_run(train: Train, settings: Mapping[str, Any], device: str | None, **options: Any) -> Run | ClusterRun:
+    """A run that measures: in this process or, where there is a choice of ranks, in as many as it says.
+
+    Raises:
+        BadTrain, BadValue: as :class:`memlab.run.Run` and :class:`memlab.cluster.ClusterRun`.
+    """
+    if WORLD_SIZE in settings:
+        world_size = settings[WORLD_SIZE]
+        return ClusterRun(train, of_train(settings), world_size=world_size, device=device, **options)
+    return Run(train, settings, open_device(device), **options)
+
+
+def open_prediction(train: Train, settings: Mapping[str, Any], gpu: str, **options: Any) -> Run:
+    """A run that predicts; where there is a choice of ranks, the first of them.
+
+    Raises:
+        BadTrain, BadValue, NoVirtualGpu: as :func:`memlab.run.predict`.
+    """
+    from memlab.vgpu.gpu import VirtualGpu  # here, because a PyTorch that cannot carry it can still measure
+
+    return Run(train, of_train(settings), VirtualGpu(gpu, world_size=settings.get(WORLD_SIZE)), **options)
+
+
+def steps_of_ranks(run: Run | ClusterRun) -> Sequence[Sequence[Step]]:
+    """The steps of each rank, where there are several."""
+    return run.steps_of_ranks if isinstance(run, ClusterRun) and run.world_size > 1 else ()

@@ -1,0 +1,51 @@
+"""A panel with a choice of ranks: real processes train, the highest is shown, and Stop ends them all."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from memlab.errors import BadValue
+from memlab.lab.session import Session
+from tests.cluster import faulty
+from tests.cluster.processes import mark, marked
+from tests.lab.loops import SOON, wait_for
+
+
+def uneven(device, *, width=16):
+    """Rank 1 holds more."""
+    kept = torch.ones(width * (1 + dist.get_rank()), device=device)
+    while True:
+        yield kept.sum() + 2 * dist.get_rank()
+
+
+def make(train, world_size, **options):
+    named = {"steps": 3, "device": "cpu", "budget": None, "gpu": "T4", "title": None} | options
+    return Session(train, {"world_size": world_size}, **named)
+
+
+def test_run_trains_on_so_many_ranks_and_shows_the_highest():
+    session = make(uneven, [2, 64])
+    trace = session.run()
+    assert (trace.rank, trace.world_size) == (1, 2)
+    assert trace.peak_allocated == 2 * 16 * 4 + 8
+    screen = session.screen
+    assert "That is rank 1, of 2 the one with the highest peak." in screen.sentence
+    assert "rank 0</text>" in screen.progress
+    assert "rank 1</text>" in screen.progress
+    assert "step 3 of 3" in screen.progress
+    assert trace.losses == (34, 34, 34)
+    assert "loss 25" in screen.progress  # the mean of both
+    with pytest.raises(BadValue, match="world_size=64 is more than this machine can run"):
+        session.run(world_size=64)
+    assert "give 1 to" in screen.status.text
+
+
+def test_stop_ends_all_ranks(monkeypatch, tmp_path):
+    mark(monkeypatch, tmp_path.name)
+    session = make(faulty.train, [2], steps=10**6)
+    job = session.start()
+    wait_for(lambda: "step" in session.screen.progress)
+    session.stop()
+    assert len(job.result(SOON).steps) >= 1
+    assert session.screen.status.text.startswith("Stopped after ")
+    assert marked(tmp_path.name) == []
