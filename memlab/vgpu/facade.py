@@ -48,6 +48,7 @@ class Stream:
 
     def __init__(self, *args: Any, stream_id: int | None = None, **kwargs: Any):
         self.device = CARD
+        self.device_index, self.device_type = CARD.index, 1  # of c10::DeviceType: CUDA
         self.stream_id = self.cuda_stream = current().next_stream() if stream_id is None else stream_id
         self._outer: list[int] = []
 

@@ -17,6 +17,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from memlab.patching import Change, Patches, where
+from memlab.tracking.nested import inner_tensors
 from memlab.vgpu import autocast, facade, saving, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, lift_on_the_host, swap_tensor_impl
@@ -94,7 +95,7 @@ def _swapping(swap_tensors: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(t2, FakeTensor):
             # A graph may still know what t1 was. On CUDA that would not keep its bytes: t1 stays what it is there.
             t2.data = torch.empty(0, dtype=t2.dtype, device=t2.device)
-        else:
+        elif not all(isinstance(inner, FakeTensor) for inner in inner_tensors(t2)):  # as of a DTensor of the prediction
             _swap_back_in_the_end(t1, t2)
 
     return swap

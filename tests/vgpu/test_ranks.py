@@ -230,3 +230,21 @@ def test_a_parameter_that_nobody_has_any_more_is_free():
 
     before, after = in_a_prediction(work)[0]
     assert before > after == 0
+
+
+def test_a_sharded_weight_that_two_layers_share_takes_bytes_once():
+    allocated = {}
+
+    def train(device, *, tied):
+        with torch.device("meta"):
+            model = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False))
+        if tied:
+            model[1].weight = model[0].weight
+        fully_shard(model)
+        model.to_empty(device=device)
+        allocated[tied] = torch.cuda.memory_allocated()
+        yield None
+
+    for tied in (True, False):
+        predict(train, world_size=2, tied=tied)
+    assert allocated == {True: 4 * 64 * 64 // 2, False: 2 * 4 * 64 * 64 // 2}
