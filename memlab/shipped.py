@@ -1,4 +1,4 @@
-"""The notebooks that come with memlab, and copying them to a learner's folder."""
+"""The notebooks that come with memlab, and the loops that their ranks import; copying them to a learner's folder."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def copy_notebooks(source: Path, target: Path) -> list[str]:
 
 
 def _names(source: Path) -> list[str]:
-    files = (path.relative_to(source) for path in source.rglob("*.ipynb"))
+    files = (path.relative_to(source) for pattern in ("*.ipynb", "*.py") for path in source.rglob(pattern))
     # Jupyter keeps its own copies in .ipynb_checkpoints.
     return sorted(file.as_posix() for file in files if not any(part.startswith(".") for part in file.parts))
 

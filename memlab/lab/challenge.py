@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from memlab.errors import BadTrain
-from memlab.run import Train, measure
+from memlab.protocol import Train
+from memlab.run import measure
 from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
 

@@ -13,7 +13,7 @@ from memlab.lab.screen import Words
 from memlab.lab.session import Session
 from memlab.lab.words import run_name
 from memlab.palette import LIMIT, QUIET_INK
-from memlab.run import Train
+from memlab.protocol import Train
 from memlab.trace import Trace
 from memlab.vgpu import CARDS
 

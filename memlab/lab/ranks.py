@@ -5,7 +5,8 @@ from typing import Any
 
 from memlab.cluster import ClusterRun
 from memlab.devices import open_device
-from memlab.run import Run, Train
+from memlab.protocol import Train
+from memlab.run import Run
 from memlab.trace import Step
 
 WORLD_SIZE = "world_size"

@@ -21,7 +21,8 @@ from memlab.lab.screen import Screen
 from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
 from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, summary
 from memlab.lab.worker import Job, Worker
-from memlab.run import Run, Train, check_settings, own_settings
+from memlab.protocol import Train, check_settings, own_settings
+from memlab.run import Run
 from memlab.trace import Step, Trace
 from memlab.units import format_bytes, parse_bytes
 from memlab.vgpu import find_card

@@ -2,7 +2,7 @@
 
 import traceback
 
-from memlab.run import Train
+from memlab.protocol import Train
 from memlab.text import capital
 from memlab.trace import Trace
 from memlab.units import format_bytes

@@ -46,6 +46,7 @@ try:
     FAKE_MODE = _TorchDispatchModeKey.FAKE
     make_subclass = torch.Tensor._make_subclass
     register_device_module: Any = torch._register_device_module
+    torch_c: Any = torch._C
     data_loader_iterator = torch.utils.data.dataloader._BaseDataLoaderIter
 except (ImportError, AttributeError) as error:
     raise NoVirtualGpu(
@@ -87,6 +88,7 @@ __all__ = [
     "register_python_privateuseone_hook",
     "set_mode",
     "swap_tensor_impl",
+    "torch_c",
     "tree_leaves",
     "tree_map",
     "unset_fake_temporarily",

@@ -19,7 +19,7 @@ from memlab.run import Run
 def main(folder, *runs):
     dist.init_process_group("gloo")
     for number, (module, settings) in enumerate(map(ast.literal_eval, runs)):
-        train = importlib.import_module(f"tests.cluster.{module}").train
+        train = importlib.import_module(f"notebooks.ranks.{module}").train
         trace = Run(train, settings, Cpu()).complete()
         trace = replace(trace, rank=dist.get_rank(), world_size=dist.get_world_size())
         Path(folder, f"{number}-{trace.rank}.json").write_text(trace.to_json())

@@ -8,7 +8,7 @@ import pytest
 
 from memlab.cluster.target import load, target_of
 from memlab.errors import BadTrain, BadValue
-from tests.cluster import data_parallel
+from notebooks.ranks import data_parallel
 
 LOOP = "def train(device):\n    yield {}\n"
 
@@ -49,7 +49,7 @@ def test_others_are_refused_with_the_remedy(train, said):
 def test_a_name_that_means_something_else_by_now_is_refused(monkeypatch):
     train = data_parallel.train
     monkeypatch.setattr(data_parallel, "train", lambda device: iter([0]))
-    with pytest.raises(BadTrain, match=r"train is not what tests.cluster.data_parallel.train means now"):
+    with pytest.raises(BadTrain, match=r"train is not what notebooks.ranks.data_parallel.train means now"):
         target_of(train)
 
 

@@ -6,7 +6,8 @@ from torch.distributed.fsdp import fully_shard
 
 from memlab.data import batches
 from memlab.nets import GPT
-from tests.cluster.tensor_parallel import split
+
+from .tensor_parallel import split
 
 
 def train(device, *, batch_size=8, depth=4, width=32, context=32, replicas=2, pieces=2):
