@@ -93,7 +93,7 @@ def remarks(configuration: Mapping[str, Any]) -> Iterator[str]:
     for name, known in SECTIONS.items():
         section = configuration.get(name)
         for key in section if isinstance(section, Mapping) else ():
-            if key not in known:
+            if key not in known and f"stage3_{key}" not in known:  # DeepSpeed takes both names
                 yield f"{key!r} in {name!r} is not known to DeepSpeed: {_instead(key, known)}."
 
 

@@ -16,7 +16,8 @@ from memlab.categories import Category, Phase  # noqa: E402
 from memlab.cluster import measure as measure_ranks  # noqa: E402
 from memlab.cluster.deepspeed import keys, read, residents  # noqa: E402
 from memlab.nets import GPT  # noqa: E402
-from tests.cluster import whole, zero  # noqa: E402
+from notebooks.ranks import zero  # noqa: E402
+from tests.cluster import whole  # noqa: E402
 
 COUNTERS = 100  # bytes
 OTHERS = (Category.INPUT, Category.ACTIVATION, Category.TEMPORARY)
