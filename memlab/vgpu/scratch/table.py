@@ -5,10 +5,10 @@ from typing import Any
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions import steps as convolutions
-from memlab.vgpu.scratch import attention, cublas, indexing, layers, losses, reductions, softmax, sorting
+from memlab.vgpu.scratch import attention, cublas, indexing, laid_out, layers, losses, reductions, softmax, sorting
 from memlab.vgpu.scratch.rule import Step
 
-KINDS = (reductions, indexing, attention, cublas, softmax, losses, sorting, layers, convolutions)
+KINDS = (reductions, indexing, attention, cublas, softmax, losses, sorting, layers, laid_out, convolutions)
 RULES = {operator: rule for kind in KINDS for operator, rule in kind.RULES.items()}
 
 
