@@ -42,13 +42,15 @@ CANDIDATES = {aten.add.Tensor, *ON_FRESH_ZEROS, *_NODE_OPERATORS}
 ALONE = (4, 2)
 
 
-def in_place(func: Any, args: tuple[Any, ...], made_by: Any) -> Any:
+def in_place(func: Any, args: tuple[Any, ...], made_by: Any, *, written: bool) -> Any:
     """The operator that autograd would run without a mode in the place of this one, None if it is this one.
 
     Args:
         func: a candidate, in backward and without gradients.
         args: its arguments.
         made_by: the operator just before it if that made its first argument, else None.
+        written: whether the last operator that was run in place wrote to its first argument. The formula's temporaries
+            still hold that as often as it was written to.
     """
     if not called_by_engine():
         return None  # the reader's own backward formula, or hook: what it reads must stay as it is
@@ -58,7 +60,7 @@ def in_place(func: Any, args: tuple[Any, ...], made_by: Any) -> Any:
         return aten.add_.Tensor if _is_accumulation(*args) else None
     node = current_node()
     rules = IN_NODES.get(node.name(), {}) if node is not None else {}
-    return rules.get(func) if reference_counts(args[0]) == ALONE else None
+    return rules.get(func) if written or reference_counts(args[0]) == ALONE else None
 
 
 def _is_accumulation(held: torch.Tensor, arriving: torch.Tensor) -> bool:
