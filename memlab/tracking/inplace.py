@@ -31,6 +31,9 @@ IN_NODES = {
     # evenly_distribute_backward, of the largest or the smallest of all
     "MaxBackward1": {aten.logical_and.default: aten.logical_and_.default},
     "MinBackward1": {aten.logical_and.default: aten.logical_and_.default},
+    # since 2.15, where what ``where`` has made is held twice
+    "MaximumBackward0": {aten.masked_fill.Scalar: aten.masked_fill_.Scalar},
+    "MinimumBackward0": {aten.masked_fill.Scalar: aten.masked_fill_.Scalar},
 }
 _NODE_OPERATORS = {func for rules in IN_NODES.values() for func in rules}
 
@@ -60,7 +63,8 @@ def in_place(func: Any, args: tuple[Any, ...], made_by: Any, *, written: bool) -
         return aten.add_.Tensor if _is_accumulation(*args) else None
     node = current_node()
     rules = IN_NODES.get(node.name(), {}) if node is not None else {}
-    return rules.get(func) if written or reference_counts(args[0]) == ALONE else None
+    own = written or made_by is aten.where.self or reference_counts(args[0]) == ALONE
+    return rules.get(func) if own else None
 
 
 def _is_accumulation(held: torch.Tensor, arriving: torch.Tensor) -> bool:

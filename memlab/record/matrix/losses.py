@@ -1,6 +1,7 @@
 """Losses of torch.nn, and those that people write by hand, on the output of one linear layer."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -208,7 +209,9 @@ class CTC(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         scores = self.linear(x).view(-1, 40, 100).log_softmax(2)
         targets = torch.randint(1, 100, (40, 20)).to(x.device)
-        return F.ctc_loss(scores, targets, (scores.shape[0],) * 40, (20,) * 40, zero_infinity=True)
+        given: Any = (scores.shape[0],) * 40  # tuples, which PyTorch documents and does not type
+        wanted: Any = (20,) * 40
+        return F.ctc_loss(scores, targets, given, wanted, zero_infinity=True)
 
 
 class Products(nn.Module):

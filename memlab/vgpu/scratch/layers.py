@@ -85,6 +85,7 @@ def _by_a_product(card: Card, args: Given, out: Any) -> Iterable[Step]:
     (one, one_rows), (two, two_rows) = sides
     yield from (one, one_rows, -one, one_rows, two, two_rows, -two, two_rows)
     yield from (one, one + 2 * one_rows, -one_rows, -one_rows, -one, two + 2 * two_rows, -two_rows, -two_rows, RESULT)
+    yield from cublas(card)
 
 
 def _distances_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -142,11 +143,22 @@ def _scatter_mean(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return RESULT, _bytes(args[3]), _bytes(out), out.numel()
 
 
+def _affine_grid(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # affine_grid_generator_4D and _5D: all points, a coordinate after the other, are multiplied by the matrices
+    width, sizes, aligned = out.element_size(), args[1], args[2]
+    yield width * sizes[0] * prod(sizes[2:]) * (len(sizes) - 1)
+    for steps in reversed(sizes[2:]):  # linspace_from_neg_one
+        size = width * steps
+        yield from ((size, -size) if aligned else (size, size, size, -size, -size, -size))
+    yield from (RESULT, *cublas(card))
+
+
 RULES: dict[object, Rule] = {
     aten.native_group_norm: _group_norm,
     aten.native_group_norm_backward: _group_norm_backward,
     aten.im2col: _im2col,
     aten.roll: _roll,
+    aten.affine_grid_generator: _affine_grid,
     aten.unfold_backward: _unfold_backward,
     aten.cumsum: _running,
     aten.cumprod: _running,
