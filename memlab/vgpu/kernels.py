@@ -11,7 +11,7 @@ from memlab.vgpu.convolutions.views import View, dense_strides
 from memlab.vgpu.internals import FakeTensor, unset_fake_temporarily
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import depends_on_data
-from memlab.vgpu.results import make_fake
+from memlab.vgpu.results import make_fake, within
 from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
@@ -41,11 +41,7 @@ def _in_full_storage(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch
 
 def _in_storage_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
     """``col2im`` (Col2Im.cu): the result begins as large as the input, and is not given back what it has too much."""
-    size = args[0].numel()
-    if size <= out.numel():
-        return out
-    whole = torch.empty(size, dtype=out.dtype, device="meta")
-    return make_fake(mode, whole.as_strided(out.shape, out.stride()), out.fake_device)
+    return within(mode, out, args[0].numel())
 
 
 def _contiguous_gradient(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
