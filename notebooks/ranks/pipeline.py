@@ -56,7 +56,7 @@ def train(device, *, batch_size=8, depth=4, width=32, context=32, schedule="gpip
     del model
     for tokens, targets in batches(batch_size, context):
         losses = []
-        inputs = [tokens.to(device)] if rank == 0 else []
+        inputs = [tokens.contiguous().to(device)] if rank == 0 else []
         pipeline.step(*inputs, target=targets.to(device), losses=losses)
         optimizer.step()
         optimizer.zero_grad()
