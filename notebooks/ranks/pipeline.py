@@ -36,7 +36,7 @@ def stage(model, index, count, device, rows):
     """A part as a stage, which is told what goes in and comes out of a micro-batch of so many rows."""
     context, width = model.position_embedding.weight.shape
     hidden = torch.empty(rows, context, width, device="meta", requires_grad=True)
-    tokens, logits = hidden[..., 0].long(), hidden[..., :1].expand(-1, -1, 256)
+    tokens, logits = hidden[..., 0].long(), hidden.new_empty(rows, context, 256, requires_grad=True)
     part = Part(model, index, count).to(device)
     given, result = tokens if index == 0 else hidden, logits if index == count - 1 else hidden
     return PipelineStage(part, index, count, device, input_args=given, output_args=result)
