@@ -33,7 +33,7 @@ def measured(request, tmp_path_factory):
 def test_a_rank_takes_what_is_predicted(loop, measured):
     card, ranks = measured
     for rank in {0, len(ranks) - 1}:
-        trace = predict(loop, gpu=card, world_size=len(ranks), rank=rank)
+        trace = predict(loop, gpu=card, world_size=len(ranks), global_rank=rank)
         peaks, reserved = ranks[rank][loop.__name__]
         assert [step.peak_allocated for step in trace.steps] == pytest.approx(peaks, rel=0.005)
         assert trace.peak_reserved == pytest.approx(reserved, rel=0.03)
