@@ -1,6 +1,8 @@
 """What the panel says in words: the same as its pictures, for a class room's last row and for screen readers."""
 
 import traceback
+from collections.abc import Mapping
+from typing import Any
 
 from memlab.protocol import Train
 from memlab.text import capital
@@ -30,9 +32,15 @@ def prediction_summary(trace: Trace, before: Trace | None, warning: str = "") ->
     words = [f"Predicted for {_a(trace.device)}: {trace.sentence}", warning, *trace.notes]
     if trace.peak_reserved is not None:
         words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
-    if before is not None and before.device == trace.device and before.settings != trace.settings:
+    if trace.world_size > 1:
+        words.append(f"Rank {trace.rank} of {trace.world_size} sends {format_bytes(trace.sent)} to others in a step")
+    if before is not None and before.device == trace.device and _chosen(before) != _chosen(trace):
         words.append(_comparison(trace, before, "the settings before"))
     return _sentences(words)
+
+
+def _chosen(trace: Trace) -> tuple[Mapping[str, Any], int]:
+    return trace.settings, trace.world_size
 
 
 def run_name(trace: Trace) -> str:
