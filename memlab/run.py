@@ -64,7 +64,7 @@ def predict(
     *,
     gpu: str = "T4",
     world_size: int | None = None,
-    rank: int = 0,
+    global_rank: int = 0,
     steps: int = 3,
     budget: str | int | None = None,
     **settings: Any,
@@ -78,7 +78,8 @@ def predict(
         train: ``train(device, **settings)``, a generator that yields its loss once a step.
         gpu: the card, ``"T4"`` or another of ``memlab.vgpu.CARDS``.
         world_size: how many ranks train together, each on such a card; by default one, without a process group.
-        rank: which of them is predicted, from 0. ``train`` finds a process group in which the others answer at once.
+        global_rank: which of them is predicted, from 0. In the process group that ``train`` finds, the others answer at
+            once.
         steps: how many steps to run. The first sets up, the second and the third are steady.
         budget: ``"6 GiB"`` or bytes, where less than the whole card is free.
         **settings: passed on to ``train``; the rest keep its defaults.
@@ -97,7 +98,7 @@ def predict(
     """
     from memlab.vgpu.gpu import VirtualGpu  # here, because a process that only measures has no use for it
 
-    device = VirtualGpu(gpu, world_size=world_size, rank=rank)
+    device = VirtualGpu(gpu, world_size=world_size, global_rank=global_rank)
     return Run(train, settings, device, steps=steps, budget=budget).complete()
 
 

@@ -1,8 +1,6 @@
 """What the panel says in words: the same as its pictures, for a class room's last row and for screen readers."""
 
 import traceback
-from collections.abc import Mapping
-from typing import Any
 
 from memlab.protocol import Train
 from memlab.text import capital
@@ -14,7 +12,7 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     """What the pictures show, in a sentence or two, compared with the run before."""
     words = [capital(trace.sentence)]
     if trace.world_size > 1:
-        words.append(f"That is rank {trace.rank}, of {trace.world_size} the one with the highest peak")
+        words.append(f"That is rank {trace.rank}, of {trace.world_size} the one with the highest peak; {_sends(trace)}")
     if earlier:
         words.append(_comparison(trace, earlier[-1], "the run before"))
     if trace.peak_reserved is None:
@@ -30,17 +28,13 @@ def prediction_summary(trace: Trace, before: Trace | None, warning: str = "") ->
     if trace.oom:
         return _sentences([f"Predicted for {_a(trace.device)}: {trace.sentence}", trace.oom.message, *trace.notes])
     words = [f"Predicted for {_a(trace.device)}: {trace.sentence}", warning, *trace.notes]
+    if trace.world_size > 1:
+        words.insert(1, f"That is rank {trace.rank} of {trace.world_size}; {_sends(trace)}")
     if trace.peak_reserved is not None:
         words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
-    if trace.world_size > 1:
-        words.append(f"Rank {trace.rank} of {trace.world_size} sends {format_bytes(trace.sent)} to others in a step")
     if before is not None and before.device == trace.device and _chosen(before) != _chosen(trace):
         words.append(_comparison(trace, before, "the settings before"))
     return _sentences(words)
-
-
-def _chosen(trace: Trace) -> tuple[Mapping[str, Any], int]:
-    return trace.settings, trace.world_size
 
 
 def run_name(trace: Trace) -> str:
@@ -58,6 +52,14 @@ def recorded_summary(trace: Trace) -> str:
     if trace.seconds_per_step is not None:
         words.append(f"A step took {1000 * trace.seconds_per_step:.3g} ms there")
     return _sentences(words)
+
+
+def _chosen(trace: Trace) -> tuple[object, ...]:
+    return trace.settings, trace.world_size
+
+
+def _sends(trace: Trace) -> str:
+    return f"it sends {format_bytes(trace.sent)} to others in a step"
 
 
 def _sentences(parts: list[str]) -> str:

@@ -37,7 +37,7 @@ from memlab.tracking.optimizers import OptimizersAtWork
 from memlab.tracking.residents import Residents
 from memlab.tracking.resizing import SEEN
 from memlab.tracking.sharding import UNSEEN
-from memlab.tracking.storages import Allocator, Storages
+from memlab.tracking.storages import Allocator, Record, Storages
 
 COMPILED = (
     "What is given to torch.compile ran eagerly in the X-rayed steps, which are shown, and compiled in the others."
@@ -102,6 +102,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizing_in_backward = False
         self._forward_begun = False
         self._op: object = ""
+        self._written: Record | None = None  # in place, where PyTorch would have made a new tensor for the mode
         self._threads: set[int] = set()  # that have been seen to have this mode
         self._modules.start()
         self._optimizers.start()
@@ -200,8 +201,11 @@ class Tracker(Storages, TorchDispatchMode):
         if self._phase is not Phase.BACKWARD or kwargs or torch.is_grad_enabled():
             return func
         ref = self._refs.get(id(args[0].untyped_storage())) if args[0].layout is torch.strided else None
-        newest = ref is not None and ref.record is self._records[-1]
-        return in_place(func, args, previous if newest else None) or func
+        record = ref.record if ref is not None else None
+        made_by = previous if record is self._records[-1] else None
+        run = in_place(func, args, made_by, written=record is not None and record is self._written)
+        self._written = record if run else self._written
+        return run or func
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:

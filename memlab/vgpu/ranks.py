@@ -20,7 +20,7 @@ from memlab.vgpu.internals import fake_store, finished_work
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
-def check_ranks(world_size: int | None, rank: int) -> None:
+def check_ranks(world_size: int | None, global_rank: int) -> None:
     """Whether there can be such a rank. ``None`` is a loop that trains alone, without a process group.
 
     Raises:
@@ -28,8 +28,9 @@ def check_ranks(world_size: int | None, rank: int) -> None:
     """
     if world_size is not None and (not _is_whole(world_size) or world_size < 1):
         raise BadValue(f"world_size={world_size!r} is not a number of ranks: give a whole number from 1 on.")
-    if not _is_whole(rank) or not 0 <= rank < (world_size or 1):
-        raise BadValue(f"rank={rank!r} is not a rank of {world_size or 1}: give one from 0 to {(world_size or 1) - 1}.")
+    ranks = world_size or 1
+    if not _is_whole(global_rank) or not 0 <= global_rank < ranks:
+        raise BadValue(f"global_rank={global_rank!r} is not a rank of {ranks}: give one from 0 to {ranks - 1}.")
 
 
 def _is_whole(number: Any) -> bool:
