@@ -26,6 +26,7 @@ BLOCK_STYLES: dict[str, dict[str, Any]] = {
     "in use": {"facecolor": BLUE, "edgecolor": "white", "hatch": None},
     "free": {"facecolor": (GREY, 0.3), "edgecolor": GREY, "hatch": "////"},
 }
+ABOVE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}  # where a picture's notes stand
 MOST_ROWS = 600  # of a segment map: each one dot high
 
 
@@ -96,21 +97,36 @@ def bars(traces: Mapping[str, Trace], *, budget: str | int | None = None, title:
     sentence = title or _compare(traces)
     picture = Picture(sentence)
     axes = picture.add_subplot()
-    used = [c for c in Category if any(c in trace.by_category for trace in traces.values())]
-    bottom = [0] * len(traces)
-    for category in used:
-        heights = [trace.by_category.get(category, 0) for trace in traces.values()]
-        axes.bar(list(traces), heights, 0.7, bottom, color=CATEGORY_COLORS[category], label=category.plural, alpha=0.85)
-        bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
-    for place, (peak, trace) in enumerate(zip(bottom, traces.values(), strict=True)):
-        text = f"out of memory\nat {format_bytes(peak)}" if trace.oom else format_bytes(peak)
-        ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # a limit may cross it
-        offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
-        axes.annotate(text, (place, peak), (0, 4), **offset, fontsize=9, color=INK, bbox=ground)
-    _byte_axis(axes, max(*bottom, 0 if budget is None else parse_bytes(budget)) * 1.15)
+    highest = _stack(axes, traces)
+    _byte_axis(axes, max(highest, 0 if budget is None else parse_bytes(budget)) * 1.15)
     if budget is not None:
         _draw_limit(axes, parse_bytes(budget), traces.values())
     _title(axes, sentence, _sources(traces.values()))
+    _legend(picture)
+    return picture
+
+
+def ranks(traces: Mapping[str, Trace], *, title: str) -> Picture:
+    """What ranks take and what they send, beside each other: the parts of each one's peak, and its bytes in a step.
+
+    Args:
+        traces: one rank each, by the name to write under it.
+        title: the sentence that says the same.
+
+    Raises:
+        BadValue: when there is nothing to draw.
+    """
+    _check_some(traces)
+    picture = Picture(title)
+    takes, sends = picture.subplots(1, 2, width_ratios=(3, 2))
+    _byte_axis(takes, _stack(takes, traces) * 1.15)
+    sent = [trace.sent for trace in traces.values()]
+    sends.bar(list(traces), sent, 0.7, color=GREY)
+    for place, count in enumerate(sent):
+        _write_above(sends, place, count, format_bytes(count))
+    _byte_axis(sends, max(*sent, 1) * 1.15)
+    sends.annotate("sent by it in a step", (0, 1), (0, 5), **ABOVE, fontsize=8, color=QUIET_INK, va="bottom")
+    _title(takes, title, _sources(traces.values()))
     _legend(picture)
     return picture
 
@@ -165,6 +181,25 @@ def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Pi
     _title(axes, sentence, "a row for each segment, with its pool on the left and its size on the right")
     _legend(picture)
     return picture
+
+
+def _stack(axes: Axes, traces: Mapping[str, Trace]) -> int:
+    """A bar for each run, of what its peak is made of, with the peak on top; the highest of them."""
+    bottom = [0] * len(traces)
+    for category in (c for c in Category if any(c in trace.by_category for trace in traces.values())):
+        heights = [trace.by_category.get(category, 0) for trace in traces.values()]
+        axes.bar(list(traces), heights, 0.7, bottom, color=CATEGORY_COLORS[category], label=category.plural, alpha=0.85)
+        bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
+    for place, (peak, trace) in enumerate(zip(bottom, traces.values(), strict=True)):
+        text = f"out of memory\nat {format_bytes(peak)}" if trace.oom else format_bytes(peak)
+        _write_above(axes, place, peak, text)
+    return max(bottom)
+
+
+def _write_above(axes: Axes, place: int, height: int, text: str) -> None:
+    ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # a limit may cross it
+    offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
+    axes.annotate(text, (place, height), (0, 4), **offset, fontsize=9, color=INK, bbox=ground)
 
 
 def _shade_phases(axes: Axes, trace: Trace) -> None:
@@ -224,8 +259,7 @@ def _byte_axis(axes: Axes, top: float) -> None:
 
 def _title(axes: Axes, sentence: str, note: str) -> None:
     axes.set_title(capital(sentence), loc="left", fontsize=10.5, color=INK, wrap=True, pad=18)
-    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(note, (0, 1), (0, 5), **place, fontsize=8, color=QUIET_INK, va="bottom")
+    axes.annotate(note, (0, 1), (0, 5), **ABOVE, fontsize=8, color=QUIET_INK, va="bottom")
 
 
 def _sources(traces: Iterable[Trace]) -> str:

@@ -149,6 +149,7 @@ class Run:
         self._budget = None if budget is None else parse_bytes(budget)
         self._peak_reserved: int | None = None
         self._xray: Xray | None = None
+        self._sent = 0  # bytes, in the last step that was X-rayed
         self._every = check_xray(xray) or device.tracks_every_step(self._budget)
         self._tracker = device.tracker(self._budget)
         self._tracker.stopping = self._stopping = stopping or threading.Event()
@@ -215,7 +216,7 @@ class Run:
             guesses=self._device.guesses,
             rank=self._device.rank,
             world_size=self._device.world_size,
-            sent=self._xray.sent,
+            sent=self._sent,
         )
 
     @property
@@ -259,6 +260,7 @@ class Run:
     def _keep_xray(self, index: int) -> int:
         """Keep the X-ray of this step if its peak is the highest so far, or memory ran out; the step's peak."""
         peak = self._tracker.peak
+        self._sent = self._tracker.sent
         best = -1 if self._xray is None else self._xray.peak_allocated
         # Of equal peaks a steady step tells more than the first, which also sets up; later ones tell nothing new.
         if self.oom or peak > best or (peak == best and index < 3):

@@ -46,13 +46,12 @@ COMPILED = (
 
 @dataclass(frozen=True)
 class Xray:
-    """One tracked step: allocated bytes by category at its start, its events, floating-point operations, bytes sent."""
+    """One tracked step: allocated bytes by category at its start, its events, floating-point operations."""
 
     start: dict[Category, int]
     events: tuple[Event, ...]
     peak_allocated: int
     flops: int
-    sent: int
 
 
 class Tracker(Storages, TorchDispatchMode):
@@ -95,7 +94,7 @@ class Tracker(Storages, TorchDispatchMode):
     def __enter__(self) -> "Tracker":
         self._start_events()
         self._flops.total = 0
-        self._sent = 0  # bytes, to other ranks
+        self.sent = 0  # bytes, to other ranks in the step that is tracked, or was last
         self._phase = Phase.OTHER
         self._marks = Marks()
         self._recomputing = False  # backward runs a part of the forward again
@@ -144,7 +143,7 @@ class Tracker(Storages, TorchDispatchMode):
         for record, nbytes in self._held:
             if nbytes:
                 start[record.category] = start.get(record.category, 0) + nbytes
-        return Xray(start, events, self.peak, self._flops.total, self._sent)
+        return Xray(start, events, self.peak, self._flops.total)
 
     # Operators
 
@@ -193,7 +192,7 @@ class Tracker(Storages, TorchDispatchMode):
         if known.formula:
             self._flops.count(known.formula, func, args, kwargs, out)
         if known.collective:
-            self._sent += known.collective.sent(args)
+            self.sent += known.collective.sent(args)
             self._mark_unknown(known.collective.buffers(args), Category.COMMUNICATION)
         return out
 

@@ -5,6 +5,7 @@ is nothing to move.
 """
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ def process_group(world_size: int | None, rank: int, local_world_size: int) -> I
             f"{distributed.get_world_size()} ranks: call torch.distributed.destroy_process_group() before."
         )
     before = {name: os.environ.get(name) for name in _VARIABLES}
+    told = sys.excepthook  # a group puts its rank before what this process says when it fails
     numbers = (rank, rank % local_world_size, world_size, local_world_size)
     os.environ.update(zip(_VARIABLES, map(str, numbers), strict=True))
     distributed.init_process_group("fake", store=fake_store(), rank=rank, world_size=world_size)
@@ -60,6 +62,7 @@ def process_group(world_size: int | None, rank: int, local_world_size: int) -> I
             yield
     finally:
         distributed.destroy_process_group()
+        sys.excepthook = told
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
 
