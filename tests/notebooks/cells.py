@@ -98,7 +98,8 @@ def printed(module: str, notebook: Path) -> str:
     Raises:
         AssertionError: the module ends in an error.
     """
-    environment = os.environ | {"MEMLAB_SIZE": "ci", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "notebooks")))  # a notebook imports what lies beside it
+    environment = os.environ | {"MEMLAB_SIZE": "ci", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     command = [sys.executable, "-m", f"tests.notebooks.{module}", str(notebook)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr

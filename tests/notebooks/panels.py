@@ -12,9 +12,11 @@ import torch
 
 from memlab import Lab
 from memlab.lab.choices import Choice, OneOf, Switch
+from memlab.lab.ranks import WORLD_SIZE
 from tests.notebooks.cells import code_cells, needed, run
 
 STEPS = 2
+RANKS = 2  # that any machine can run
 
 
 def panels(notebook: Path) -> list[Lab]:
@@ -26,7 +28,9 @@ def panels(notebook: Path) -> list[Lab]:
 
 
 def ends(choice: Choice) -> list[Any]:
-    """The values between which a learner can move a control, or all of a menu."""
+    """The values between which a learner can move a control, or all of a menu; of ranks those that start anywhere."""
+    if choice.name == WORLD_SIZE:
+        return [ranks for ranks in choice.options if ranks <= RANKS]
     if isinstance(choice, Switch):
         return [False, True]
     return list(choice.options) if isinstance(choice, OneOf) else [choice.low, choice.high]
