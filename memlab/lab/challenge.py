@@ -2,10 +2,11 @@
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from memlab.cluster import ClusterRun
 from memlab.errors import BadTrain
 from memlab.protocol import Train
 from memlab.run import measure
@@ -47,6 +48,8 @@ class Challenge:
         steps: how many steps are compared.
         rules: further rules. Each is called with the answer and its trace, and says whether it is kept, and in a
             sentence why. The first line of its docstring states it beforehand.
+        world_size: on how many ranks an answer trains, processes of this machine (:func:`memlab.cluster.measure`), where
+            the baseline trains alone. Memory is that of the rank that takes most, work that of all together.
         **settings: passed on to both.
 
     Raises:
@@ -64,6 +67,7 @@ class Challenge:
         tolerance: float = ROUNDING,
         steps: int = 4,
         rules: Sequence[Rule] = (),
+        world_size: int | None = None,
         **settings: Any,
     ) -> None:
         self.budget = parse_bytes(budget)
@@ -71,6 +75,7 @@ class Challenge:
         self.tolerance = tolerance
         self.steps = steps
         self.rules = tuple(rules)
+        self.world_size = world_size
         self.settings = settings
         self.baseline = self._measure(baseline)
         if self.baseline.oom or not self.baseline.flops or None in self.baseline.losses:
@@ -79,13 +84,13 @@ class Challenge:
                 "multiplies matrices and yields its loss in every step."
             )
 
-    def check(self, train: Train) -> Outcome:
-        """Measure an answer and say which rule it keeps, and by how much it breaks the others.
+    def check(self, train: Train, /, **settings: Any) -> Outcome:
+        """Measure an answer, with further settings of its own, and say which rule it keeps, and by how much not.
 
         Raises:
             MemlabError, Exception: what :func:`memlab.measure` raises for ``train``.
         """
-        answer = self._measure(train)
+        answer = self._measure(train, **settings) if self.world_size is None else self._measure_ranks(train, settings)
         own = (self._fits(answer), self._works_enough(answer), self._learns_the_same(answer))
         judged = (*own, *(rule(train, answer) for rule in self.rules))
         return Outcome(all(kept for kept, _ in judged), tuple(finding for _, finding in judged))
@@ -102,8 +107,15 @@ class Challenge:
             + "".join(f"\n- {_stated(rule)}" for rule in self.rules)
         )
 
-    def _measure(self, train: Train) -> Trace:
-        return measure(train, steps=self.steps, xray="every", **self.settings)
+    def _measure(self, train: Train, **settings: Any) -> Trace:
+        return measure(train, steps=self.steps, xray="every", **self.settings | settings)
+
+    def _measure_ranks(self, train: Train, settings: Mapping[str, Any]) -> Trace:
+        assert self.world_size is not None
+        with ClusterRun(train, self.settings | settings, world_size=self.world_size, steps=self.steps) as run:
+            for _ in run:
+                pass
+        return replace(run.trace(), steps=tuple(run.steps), flops=sum(trace.flops for trace in run.traces()))
 
     def _fits(self, answer: Trace) -> tuple[bool, str]:
         budget = f"the budget of {format_bytes(self.budget)}"
