@@ -81,6 +81,7 @@ __all__ = [
     "fake_store",
     "finished_work",
     "foreach_types",
+    "forget_meshes",
     "lift_on_the_host",
     "make_subclass",
     "private_use_name",
@@ -111,6 +112,19 @@ def fake_store() -> Any:
             f"torch {torch.__version__} has no fake process group: predict without world_size."
         ) from error
     return FakeStore()
+
+
+def forget_meshes() -> None:
+    """Empty what DTensor remembers by meshes that look alike: it has the names of the process groups of one rank.
+
+    Lost without the names: a prediction of another rank in the same process fails, in words.
+    """
+    from torch.distributed.tensor import _collective_utils, _redistribute, debug
+
+    getattr(debug, "_clear_sharding_prop_cache", lambda: None)()
+    topology = getattr(_collective_utils, "MeshTopoInfo", None)
+    for cached in (getattr(topology, "build_from_mesh", None), getattr(_redistribute, "_gen_transform_infos", None)):
+        getattr(cached, "cache_clear", lambda: None)()
 
 
 def finished_work(results: list[torch.Tensor]) -> Any:

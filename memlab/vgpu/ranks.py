@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import distributed
 
 from memlab.errors import BadValue
 from memlab.patching import Change, Patches
+from memlab.vgpu import values
 from memlab.vgpu.internals import fake_store, finished_work
 
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -83,6 +85,17 @@ def _changes() -> Iterator[Change]:
 
 
 _ON_THE_CARD = Patches(_changes)
+
+
+def received(mode: Any, args: tuple[Any, ...], out: Any) -> Any:
+    """Another rank's numbers are not known, but for one: the stages of a pipeline vote whether their shapes stay.
+
+    (``_warmup_forward_vote`` in torch/distributed/pipelining/stage.py.) The other ranks vote 1, yes.
+    """
+    for tensor in args[0]:
+        if tensor.dtype is torch.int32 and tensor.numel() == 1:
+            values.tell(tensor, 1)
+    return out
 
 
 def with_results(mode: Any, args: tuple[Any, ...], out: Any) -> Any:
