@@ -15,8 +15,12 @@ from torch import distributed
 
 from memlab.errors import BadValue
 from memlab.patching import Change, Patches
-from memlab.vgpu.internals import fake_store, finished_work
+from memlab.vgpu.internals import fake_store, finished_work, stages_that_ask_nobody
 
+SHAPES = (
+    "A stage of a pipeline asks its neighbours for the shapes that it is sent, and in a prediction they are not there: "
+    "give PipelineStage input_args and output_args, tensors of a micro-batch on 'meta'."
+)
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
@@ -80,6 +84,7 @@ def _changes() -> Iterator[Change]:
         return tensor._local_tensor.device
 
     yield DTensor, "device", property(device)
+    yield from stages_that_ask_nobody(SHAPES)
 
 
 _ON_THE_CARD = Patches(_changes)
