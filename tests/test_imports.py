@@ -93,7 +93,7 @@ ROOMS = (
     *("errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "trace"),
     *("files", "shipped", "palette", "logbook", "sizes", "data", "nets", "techniques"),
     *("allocator", "tracking", "devices", "vgpu", "protocol", "run", "cluster"),
-    *("plots", "display", "record", "lab", "cli", "__main__", "__init__"),
+    *("plots", "rank_plots", "display", "record", "lab", "cli", "__main__", "__init__"),
 )
 MOST_LINES = 350
 

@@ -5,11 +5,12 @@ Checked on torch 2.11.0, 2.13.0 and 2.15.0. Where one is missing, importing this
 ``memlab/tracking/internals.py``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from memlab.errors import NoVirtualGpu
+from memlab.errors import NoVirtualGpu, Unpredictable
 
 try:
     from torch._C import (
@@ -134,6 +135,32 @@ def finished_work(results: list[torch.Tensor]) -> Any:
     future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     future.set_result(results)
     return _create_work_from_future(future).boxed()
+
+
+def stages_that_ask_nobody(refusal: str) -> Iterator[tuple[type, str, Any]]:
+    """Of a pipeline's stage: methods that ask the neighbours, and what is to be in their place.
+
+    Lost without the names: a pipeline cannot be predicted.
+    """
+    from torch.distributed.pipelining import PipelineStage
+
+    def infer(stage: Any, *args: Any, **kwargs: Any) -> None:
+        raise Unpredictable(refusal)
+
+    def vote(stage: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """All know their shapes, as this one does."""
+        if not stage._user_meta.is_complete_for_forward():
+            infer(stage)
+        return torch.ones(1, dtype=torch.int32)
+
+    def result(stage: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return torch.ones(1, dtype=torch.int32)
+
+    # The first of torch 2.11, the others of later ones.
+    instead = {"_shape_inference": infer, "_warmup_forward_vote": vote, "_warmup_backward_result": result}
+    for name, method in instead.items():
+        if hasattr(PipelineStage, name):
+            yield PipelineStage, name, method
 
 
 def without_autocast() -> _ExcludeDispatchKeyGuard:

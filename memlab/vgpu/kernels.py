@@ -76,7 +76,6 @@ CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten.soft_margin_loss.default): _in_full_storage,
     **formats.CORRECTIONS,
     **{id(packet.default): ranks.with_results for packet in COLLECTIVES},
-    **({id(torch.ops.c10d.recv_.default): ranks.received} if COLLECTIVES else {}),
 }
 
 

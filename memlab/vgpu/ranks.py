@@ -11,14 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import distributed
 
 from memlab.errors import BadValue
 from memlab.patching import Change, Patches
-from memlab.vgpu import values
-from memlab.vgpu.internals import fake_store, finished_work
+from memlab.vgpu.internals import fake_store, finished_work, forget_meshes, stages_that_ask_nobody
 
+SHAPES = (
+    "A stage of a pipeline asks its neighbours for the shapes that it is sent, and in a prediction they are not there: "
+    "give PipelineStage input_args and output_args, tensors of a micro-batch on 'meta'."
+)
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
@@ -63,6 +65,7 @@ def process_group(world_size: int | None, rank: int, local_world_size: int) -> I
         with _ON_THE_CARD:
             yield
     finally:
+        forget_meshes()
         distributed.destroy_process_group()
         sys.excepthook = told
         for name, value in before.items():
@@ -82,20 +85,10 @@ def _changes() -> Iterator[Change]:
         return tensor._local_tensor.device
 
     yield DTensor, "device", property(device)
+    yield from stages_that_ask_nobody(SHAPES)
 
 
 _ON_THE_CARD = Patches(_changes)
-
-
-def received(mode: Any, args: tuple[Any, ...], out: Any) -> Any:
-    """Another rank's numbers are not known, but for one: the stages of a pipeline vote whether their shapes stay.
-
-    (``_warmup_forward_vote`` in torch/distributed/pipelining/stage.py.) The other ranks vote 1, yes.
-    """
-    for tensor in args[0]:
-        if tensor.dtype is torch.int32 and tensor.numel() == 1:
-            values.tell(tensor, 1)
-    return out
 
 
 def with_results(mode: Any, args: tuple[Any, ...], out: Any) -> Any:

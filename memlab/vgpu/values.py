@@ -99,13 +99,6 @@ def ask(tensor: FakeTensor) -> bool | int | float | complex:
     return (_default(tensor) if value is None else value.tensor).item()
 
 
-def tell(tensor: torch.Tensor, number: int) -> None:
-    """Let every number of a tensor on the card be this one, for certain."""
-    with unset_fake_temporarily():
-        known = torch.full(tensor.shape, number, dtype=tensor.dtype)
-    tensor.__dict__["memlab_value"] = Value(known, _Origin(True))
-
-
 def numbers(tensor: torch.Tensor, *, asked: bool = True) -> torch.Tensor:
     """The numbers of a tensor for the host, as a real tensor; guesses where they are unknown."""
     value = value_of(tensor)

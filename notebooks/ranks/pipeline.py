@@ -32,27 +32,32 @@ class Part(nn.Module):
         return self.head(self.norm(x)) if hasattr(self, "head") else x
 
 
-def stage(model, index, count, device, rows):
-    """A part as a stage, which is told what goes in and comes out of a micro-batch of so many rows."""
-    context, width = model.position_embedding.weight.shape
-    hidden = torch.empty(rows, context, width, device="meta", requires_grad=True)
-    tokens, logits = hidden[..., 0].long(), hidden.new_empty(rows, context, 256, requires_grad=True)
-    part = Part(model, index, count).to(device)
-    given, result = tokens if index == 0 else hidden, logits if index == count - 1 else hidden
-    return PipelineStage(part, index, count, device, input_args=given, output_args=result)
-
-
 def loss_of(logits, targets):
     return cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def train(device, *, batch_size=8, depth=4, width=32, context=32, schedule="gpipe", micro_batches=4):
+def shapes(index, count, texts, width, context):
+    """What a part is given and what it gives, for one micro-batch: tensors without memory."""
+    tokens = torch.empty(texts, context, dtype=torch.int64, device="meta")
+    between = torch.empty(texts, context, width, device="meta", requires_grad=True)
+    logits = torch.empty(texts, context, 256, device="meta", requires_grad=True)
+    return {"input_args": tokens if index == 0 else between, "output_args": logits if index == count - 1 else between}
+
+
+def train(device, *, batch_size=8, depth=4, width=32, heads=4, context=32, schedule="gpipe", micro_batches=4):
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = GPT(depth=depth, width=width, heads=4, context=context)
-    count = 2 * ranks if schedule == "interleaved" else ranks
-    stages = [stage(model, index, count, device, batch_size // micro_batches) for index in range(rank, count, ranks)]
-    pipeline = SCHEDULES[schedule](stages if len(stages) > 1 else stages[0], micro_batches, loss_fn=loss_of)
-    optimizer = torch.optim.AdamW([parameter for one in stages for parameter in one.submod.parameters()])
+    model = GPT(depth=depth, width=width, heads=heads, context=context)
+    chunks = 2 if schedule == "interleaved" else 1
+    count = chunks * ranks
+    if depth % count or batch_size % micro_batches:
+        raise ValueError(
+            f"{depth} blocks in {count} parts, {batch_size} texts in {micro_batches} micro-batches: give multiples."
+        )
+    parts = {index: Part(model, index, count).to(device) for index in range(rank, count, ranks)}
+    sizes = (count, batch_size // micro_batches, width, context)
+    stages = [PipelineStage(part, index, count, device, **shapes(index, *sizes)) for index, part in parts.items()]
+    pipeline = SCHEDULES[schedule](stages if chunks > 1 else stages[0], micro_batches, loss_fn=loss_of)
+    optimizer = torch.optim.AdamW(nn.ModuleList(parts.values()).parameters())
     del model
     for tokens, targets in batches(batch_size, context):
         losses = []
