@@ -1,5 +1,6 @@
 """The same loss as one process with the whole batch, and the resident bytes that each scheme's arithmetic says."""
 
+import importlib
 import math
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memlab import measure
+from memlab import measure, predict
 from memlab.categories import Category, Phase
 from memlab.nets import GPT
 from memlab.trace import Trace
@@ -153,3 +154,17 @@ def test_fsdp_frees_what_it_has_gathered(traces):
 
 def _block():
     return {name: shape for name, shape in shapes().items() if name.startswith("blocks.0.")}
+
+
+# Predicted: the same loops on a virtual card
+
+
+@pytest.mark.parametrize("run", [*TWO, *FOUR], ids=repr)
+def test_each_rank_is_predicted_to_hold_and_send_what_it_does(traces, run):
+    module, settings = run
+    train = importlib.import_module(f"notebooks.ranks.{module}").train
+    for real in traces[repr(run)]:
+        trace = predict(train, world_size=real.world_size, global_rank=real.rank, **settings)
+        assert residents(trace)[:2] == residents(real)[:2]
+        assert 0 <= residents(real)[2] - residents(trace)[2] <= 4 * len(shapes())  # counts of steps, on the host
+        assert trace.sent == real.sent
