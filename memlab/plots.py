@@ -26,6 +26,7 @@ BLOCK_STYLES: dict[str, dict[str, Any]] = {
     "in use": {"facecolor": BLUE, "edgecolor": "white", "hatch": None},
     "free": {"facecolor": (GREY, 0.3), "edgecolor": GREY, "hatch": "////"},
 }
+ABOVE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}  # where a picture's notes stand
 MOST_ROWS = 600  # of a segment map: each one dot high
 
 
@@ -71,13 +72,13 @@ def timeline(trace: Trace, *, budget: str | int | None = None) -> Picture:
         below = above
     limit = trace.oom.limit if trace.oom and budget is None else budget
     _mark_peak(axes, trace)
-    _byte_axis(axes, max(trace.peak_allocated, 0 if limit is None else parse_bytes(limit)) * 1.3)
+    byte_axis(axes, max(trace.peak_allocated, 0 if limit is None else parse_bytes(limit)) * 1.3)
     if limit is not None:
         _draw_limit(axes, parse_bytes(limit), [trace])
     axes.set_xlim(0, max(len(trace.events), 1))
     axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
-    _title(axes, trace.sentence, _sources([trace]))
-    _legend(picture)
+    write_title(axes, trace.sentence, sources([trace]))
+    draw_legend(picture)
     return picture
 
 
@@ -92,26 +93,16 @@ def bars(traces: Mapping[str, Trace], *, budget: str | int | None = None, title:
     Raises:
         BadValue: when there is nothing to draw.
     """
-    _check_some(traces)
+    check_some(traces)
     sentence = title or _compare(traces)
     picture = Picture(sentence)
     axes = picture.add_subplot()
-    used = [c for c in Category if any(c in trace.by_category for trace in traces.values())]
-    bottom = [0] * len(traces)
-    for category in used:
-        heights = [trace.by_category.get(category, 0) for trace in traces.values()]
-        axes.bar(list(traces), heights, 0.7, bottom, color=CATEGORY_COLORS[category], label=category.plural, alpha=0.85)
-        bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
-    for place, (peak, trace) in enumerate(zip(bottom, traces.values(), strict=True)):
-        text = f"out of memory\nat {format_bytes(peak)}" if trace.oom else format_bytes(peak)
-        ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # a limit may cross it
-        offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
-        axes.annotate(text, (place, peak), (0, 4), **offset, fontsize=9, color=INK, bbox=ground)
-    _byte_axis(axes, max(*bottom, 0 if budget is None else parse_bytes(budget)) * 1.15)
+    highest = stack(axes, traces)
+    byte_axis(axes, max(highest, 0 if budget is None else parse_bytes(budget)) * 1.15)
     if budget is not None:
         _draw_limit(axes, parse_bytes(budget), traces.values())
-    _title(axes, sentence, _sources(traces.values()))
-    _legend(picture)
+    write_title(axes, sentence, sources(traces.values()))
+    draw_legend(picture)
     return picture
 
 
@@ -126,7 +117,7 @@ def curve(traces: Sequence[Trace], setting: str, *, title: str = "") -> Picture:
     Raises:
         BadValue: when there is nothing to draw, or a run lacks the setting.
     """
-    _check_some(traces)
+    check_some(traces)
     missing = [trace for trace in traces if setting not in trace.settings]
     if missing:
         legal = ", ".join(missing[0].settings) or "none"
@@ -138,8 +129,8 @@ def curve(traces: Sequence[Trace], setting: str, *, title: str = "") -> Picture:
     peaks = [trace.peak_allocated for _, trace in points]
     axes.plot([value for value, _ in points], peaks, "o-", color=BLUE)
     axes.set_xlabel(setting.replace("_", " "))
-    _byte_axis(axes, max(peaks) * 1.15)
-    _title(axes, picture.sentence, _sources(traces))
+    byte_axis(axes, max(peaks) * 1.15)
+    write_title(axes, picture.sentence, sources(traces))
     return picture
 
 
@@ -157,14 +148,34 @@ def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Pi
     axes = picture.add_subplot()
     if not rows:
         axes.set_axis_off()
-        _title(axes, sentence, "")
+        write_title(axes, sentence, "")
         return picture
     _draw_blocks(axes, rows, thin=row_height < 0.07)
     _name_rows(axes, rows, apart=math.ceil(0.16 / row_height))
     _segment_axes(axes, rows)
-    _title(axes, sentence, "a row for each segment, with its pool on the left and its size on the right")
-    _legend(picture)
+    write_title(axes, sentence, "a row for each segment, with its pool on the left and its size on the right")
+    draw_legend(picture)
     return picture
+
+
+def stack(axes: Axes, traces: Mapping[str, Trace]) -> int:
+    """A bar for each run, of what its peak is made of, with the peak on top; the highest of them."""
+    bottom = [0] * len(traces)
+    for category in (c for c in Category if any(c in trace.by_category for trace in traces.values())):
+        heights = [trace.by_category.get(category, 0) for trace in traces.values()]
+        axes.bar(list(traces), heights, 0.7, bottom, color=CATEGORY_COLORS[category], label=category.plural, alpha=0.85)
+        bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
+    for place, (peak, trace) in enumerate(zip(bottom, traces.values(), strict=True)):
+        text = f"out of memory\nat {format_bytes(peak)}" if trace.oom else format_bytes(peak)
+        write_above(axes, place, peak, text)
+    return max(bottom)
+
+
+def write_above(axes: Axes, place: int, height: int, text: str) -> None:
+    """Text on top of a bar."""
+    ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # a limit may cross it
+    offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
+    axes.annotate(text, (place, height), (0, 4), **offset, fontsize=9, color=INK, bbox=ground)
 
 
 def _shade_phases(axes: Axes, trace: Trace) -> None:
@@ -215,20 +226,22 @@ def _draw_limit(axes: Axes, limit: int, traces: Iterable[Trace]) -> None:
     axes.annotate(f"{name}\n{format_bytes(limit)}", (1, limit), (5, 0), **place, color=LIMIT, fontsize=9)
 
 
-def _byte_axis(axes: Axes, top: float) -> None:
+def byte_axis(axes: Axes, top: float) -> None:
+    """An axis of bytes from 0 to ``top``."""
     ticks = byte_ticks(int(top))
     axes.set_ylim(0, max(top, 1))
     axes.set_yticks([count for count, _ in ticks], [text for _, text in ticks])
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _title(axes: Axes, sentence: str, note: str) -> None:
+def write_title(axes: Axes, sentence: str, note: str) -> None:
+    """A sentence above a picture, and below it a smaller note."""
     axes.set_title(capital(sentence), loc="left", fontsize=10.5, color=INK, wrap=True, pad=18)
-    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(note, (0, 1), (0, 5), **place, fontsize=8, color=QUIET_INK, va="bottom")
+    axes.annotate(note, (0, 1), (0, 5), **ABOVE, fontsize=8, color=QUIET_INK, va="bottom")
 
 
-def _sources(traces: Iterable[Trace]) -> str:
+def sources(traces: Iterable[Trace]) -> str:
+    """Where runs come from, as a note below a title."""
     notes = {
         f"{trace.source} on {trace.device}" + (", bytes of live tensor storages" if trace.peak_reserved is None else "")
         for trace in traces
@@ -303,7 +316,8 @@ def _segment_axes(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _legend(picture: Picture) -> None:
+def draw_legend(picture: Picture) -> None:
+    """What the colours of a picture mean, below it."""
     handles, labels = picture.axes[0].get_legend_handles_labels()
     picture.legend(handles, labels, loc="outside lower left", ncols=5, fontsize=8, frameon=False)
 
@@ -326,6 +340,7 @@ def _compare(traces: Mapping[str, Trace]) -> str:
     return ", ".join(words + [f"out of memory with {' and '.join(failed)}"] * bool(failed))
 
 
-def _check_some(traces: Collection[object]) -> None:
+def check_some(traces: Collection[object]) -> None:
+    """Raise :class:`BadValue` where there is nothing to draw."""
     if not traces:
         raise BadValue("There is nothing to draw: give at least one trace.")

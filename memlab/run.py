@@ -1,43 +1,29 @@
 """Drive a ``train`` generator: one training step for each ``yield``, its memory measured or predicted."""
 
 import gc
-import inspect
-import math
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from itertools import product
-from numbers import Real
-from types import GeneratorType
 from typing import Any
 
 import torch
 
 from memlab.devices import Device, open_device
 from memlab.devices.leftovers import clear_broken_backward
-from memlab.errors import BadTrain, BadValue
+from memlab.errors import BadTrain
 from memlab.oom import asked_bytes, is_out_of_memory
+from memlab.protocol import Train, check_settings, check_steps, check_xray, loss_of, name_of, plain, start
 from memlab.trace import OutOfMemory, Phase, Step, Trace
 from memlab.tracking import Xray
 from memlab.tracking.randomness import RandomNumbers
 from memlab.turns import turn
 from memlab.units import parse_bytes
 
-Train = Callable[..., Iterator[Any]]
-
-RESERVED = {
-    "steps",
-    "device",
-    "gpu",
-    "world_size",
-    "rank",
-    "budget",
-    "xray",
-    "title",
-}  # arguments of measure, predict and Lab
+# arguments of measure, predict and Lab
 
 
 def measure(
@@ -78,7 +64,7 @@ def predict(
     *,
     gpu: str = "T4",
     world_size: int | None = None,
-    rank: int = 0,
+    global_rank: int = 0,
     steps: int = 3,
     budget: str | int | None = None,
     **settings: Any,
@@ -92,7 +78,8 @@ def predict(
         train: ``train(device, **settings)``, a generator that yields its loss once a step.
         gpu: the card, ``"T4"`` or another of ``memlab.vgpu.CARDS``.
         world_size: how many ranks train together, each on such a card; by default one, without a process group.
-        rank: which of them is predicted, from 0. ``train`` finds a process group in which the others answer at once.
+        global_rank: which of them is predicted, from 0. In the process group that ``train`` finds, the others answer at
+            once.
         steps: how many steps to run. The first sets up, the second and the third are steady.
         budget: ``"6 GiB"`` or bytes, where less than the whole card is free.
         **settings: passed on to ``train``; the rest keep its defaults.
@@ -111,7 +98,7 @@ def predict(
     """
     from memlab.vgpu.gpu import VirtualGpu  # here, because a process that only measures has no use for it
 
-    device = VirtualGpu(gpu, world_size=world_size, rank=rank)
+    device = VirtualGpu(gpu, world_size=world_size, global_rank=global_rank)
     return Run(train, settings, device, steps=steps, budget=budget).complete()
 
 
@@ -157,12 +144,13 @@ class Run:
         self.oom: OutOfMemory | None = None
         self.xray_step = 0  # of the X-ray that trace() would show
         self._train = train
-        self._count = _check_steps(steps)
+        self._count = check_steps(steps)
         self._device = device
         self._budget = None if budget is None else parse_bytes(budget)
         self._peak_reserved: int | None = None
         self._xray: Xray | None = None
-        self._every = _check_xray(xray) or device.tracks_every_step(self._budget)
+        self._sent = 0  # bytes, in the last step that was X-rayed
+        self._every = check_xray(xray) or device.tracks_every_step(self._budget)
         self._tracker = device.tracker(self._budget)
         self._tracker.stopping = self._stopping = stopping or threading.Event()
         self._on_wait = on_wait
@@ -182,7 +170,7 @@ class Run:
             self._device.set_budget(self._budget)
             undo.callback(self._device.set_budget, None)
             with self._device.running(), self._numbers:
-                self._generator = _start(self._train, self._device.device, self.settings)
+                self._generator = start(self._train, self._device.device, self.settings)
             undo.callback(self._close)
             self._undo = undo.pop_all()
         return self
@@ -200,7 +188,7 @@ class Run:
         while len(self.steps) < self._count and self.oom is None and self._advance():
             yield self.steps[-1]
         if not self.steps:
-            raise BadTrain(f"{_name(self._train)} yielded nothing: yield the loss once in every training step.")
+            raise BadTrain(f"{name_of(self._train)} yielded nothing: yield the loss once in every training step.")
 
     def complete(self) -> Trace:
         """Run all the steps and return the trace."""
@@ -216,7 +204,7 @@ class Run:
             source=self._device.source,
             device=self._device.name,
             torch_version=torch.__version__,
-            settings={name: _plain(value) for name, value in self.settings.items()},
+            settings={name: plain(value) for name, value in self.settings.items()},
             steps=tuple(self.steps),
             peak_reserved=self._peak_reserved,
             xray_step=self.xray_step,
@@ -228,7 +216,7 @@ class Run:
             guesses=self._device.guesses,
             rank=self._device.rank,
             world_size=self._device.world_size,
-            sent=self._xray.sent,
+            sent=self._sent,
         )
 
     @property
@@ -267,102 +255,14 @@ class Run:
         with self._numbers, self._device.running(), self._tracker if xrayed else nullcontext():
             value = next(self._generator)
             self._tracker.yielded(value)
-        return _loss(value, self._train, self._device.computes)
+        return loss_of(value, self._train, self._device.computes)
 
     def _keep_xray(self, index: int) -> int:
         """Keep the X-ray of this step if its peak is the highest so far, or memory ran out; the step's peak."""
         peak = self._tracker.peak
+        self._sent = self._tracker.sent
         best = -1 if self._xray is None else self._xray.peak_allocated
         # Of equal peaks a steady step tells more than the first, which also sets up; later ones tell nothing new.
         if self.oom or peak > best or (peak == best and index < 3):
             self._xray, self.xray_step = self._tracker.xray(), index
         return peak
-
-
-def own_settings(train: Train) -> dict[str, inspect.Parameter]:
-    """The keyword arguments that ``train`` names, by name.
-
-    Raises:
-        BadTrain: ``train`` does not take a device first, or has an argument that memlab itself takes.
-    """
-    if not callable(train):
-        raise BadTrain(f"{train!r} is not a function: give a generator train(device, **settings) that yields its loss.")
-    parameters = list(inspect.signature(train).parameters.values())
-    if not parameters or parameters[0].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
-        raise BadTrain(f"{_name(train)} takes no device: write it as train(device, **settings).")
-    named = {p.name: p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    for name in named.keys() & RESERVED:
-        raise BadTrain(f"{_name(train)} has a setting {name!r}, which memlab itself takes: give it another name.")
-    return named
-
-
-def check_settings(train: Train, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run, with the defaults of ``train``'s own keyword arguments filled in.
-
-    Raises:
-        BadTrain: as :func:`own_settings`.
-        BadValue: a setting that ``train`` lacks, or one without a default that is not given.
-    """
-    named = own_settings(train)
-    legal = ", ".join(named) or "none"
-    unknown = [name for name in settings if name not in named]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(train).parameters.values())
-    if unknown and not takes_any:
-        raise BadValue(f"{_name(train)} has no setting {unknown[0]!r}: its settings are {legal}.")
-    missing = [name for name, p in named.items() if p.default is p.empty and name not in settings]
-    if missing:
-        raise BadValue(f"{_name(train)} needs a value for {missing[0]!r}: pass {missing[0]}=... (settings: {legal}).")
-    return {name: p.default for name, p in named.items() if p.default is not p.empty} | dict(settings)
-
-
-def _start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> Generator[Any, None, None]:
-    generator = train(device, **settings)
-    if not isinstance(generator, GeneratorType):
-        raise BadTrain(
-            f"{_name(train)} returned {_a(generator)}, not a generator: "
-            "yield the loss once in every training step, as in 'yield loss'."
-        )
-    return generator
-
-
-def _loss(value: Any, train: Train, computes: bool) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, torch.Tensor):
-        if value.numel() == 1 and not value.is_complex():
-            return float(value.detach()) if computes else None
-        found = f"a tensor of shape {tuple(value.shape)}"
-    elif isinstance(value, Real) or getattr(value, "ndim", None) == 0:  # NumPy's numbers and arrays of one
-        return float(value)
-    else:
-        found = _a(value)
-    raise BadTrain(f"{_name(train)} yielded {found}: yield one number, the loss of the step (or None).")
-
-
-def _check_steps(steps: int) -> int:
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise BadValue(f"steps={steps!r} is not a number of steps: give a whole number from 1 on.")
-    return steps
-
-
-def _check_xray(xray: str) -> bool:
-    if xray not in ("auto", "every"):
-        raise BadValue(f"xray={xray!r} is not known: give 'auto' (some steps) or 'every'.")
-    return xray == "every"
-
-
-def _a(value: object) -> str:
-    """The type of a value with its article: a str, an int."""
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
-def _name(train: Train) -> str:
-    return getattr(train, "__name__", type(train).__name__)
-
-
-def _plain(value: Any) -> Any:
-    """A setting as a trace keeps it: as it is where JSON has it, else its text."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    return value if value is None or isinstance(value, str | int) else str(value)

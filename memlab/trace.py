@@ -70,7 +70,7 @@ class Trace:
         guesses: lines of the loop that asked for a number which a prediction does not have, as ``"train.py:12"``.
         rank: which of the processes that train together this one is, from 0.
         world_size: how many processes train together.
-        sent: bytes that this rank sends to others in the X-rayed step, with the ring algorithms.
+        sent: bytes that this rank sends to others in a step, the last that was X-rayed, with the ring algorithms.
     """
 
     source: str

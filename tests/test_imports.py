@@ -92,8 +92,8 @@ def test_the_measurement_of_loaded_packages_works():
 ROOMS = (
     *("errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "trace"),
     *("files", "shipped", "palette", "logbook", "sizes", "data", "nets", "techniques"),
-    *("allocator", "tracking", "devices", "vgpu", "run", "cluster"),
-    *("plots", "display", "record", "lab", "cli", "__main__", "__init__"),
+    *("allocator", "tracking", "devices", "vgpu", "protocol", "run", "cluster"),
+    *("plots", "rank_plots", "display", "record", "lab", "cli", "__main__", "__init__"),
 )
 MOST_LINES = 350
 

@@ -17,7 +17,8 @@ from memlab.cluster.size import backend, check_world_size
 from memlab.cluster.target import target_of
 from memlab.devices import Cpu
 from memlab.errors import BadValue
-from memlab.run import Run, Train
+from memlab.protocol import Train
+from memlab.run import Run
 from memlab.trace import Step, Trace
 from memlab.turns import turn
 from memlab.units import parse_bytes

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memlab.errors import BadTrain, BadValue
-from memlab.run import Train
+from memlab.protocol import Train
 
 REMEDY = "write it to a file beside the notebook (%%writefile train.py at the top of its cell) and import it from there"
 

@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 def _join(kind: str) -> torch.device:
     """Make the group of all ranks; this rank's device."""
     device = torch.device(kind, int(os.environ["LOCAL_RANK"])) if kind == "cuda" else torch.device(kind)
+    os.environ.setdefault("DS_ACCELERATOR", kind)  # or DeepSpeed looks at the machine
     if kind == "cuda":
         torch.cuda.set_device(device)
     try:

@@ -8,7 +8,8 @@ from typing import Any
 
 from memlab.cluster import ClusterRun
 from memlab.errors import BadTrain
-from memlab.run import Train, measure
+from memlab.protocol import Train
+from memlab.run import measure
 from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
 
@@ -111,7 +112,7 @@ class Challenge:
 
     def _measure_ranks(self, train: Train, settings: Mapping[str, Any]) -> Trace:
         assert self.world_size is not None
-        with ClusterRun(train, self.settings | settings, world_size=self.world_size, steps=self.steps) as run:
+        with ClusterRun(train, {**self.settings, **settings}, world_size=self.world_size, steps=self.steps) as run:
             for _ in run:
                 pass
         return replace(run.trace(), steps=tuple(run.steps), flops=sum(trace.flops for trace in run.traces()))

@@ -72,6 +72,11 @@ class OneOf(Choice):
 
 
 @dataclass(frozen=True)
+class Doubling(OneOf):
+    """One of several numbers, each twice the one before: a slider with the same way between them."""
+
+
+@dataclass(frozen=True)
 class Switch(Choice):
     """On or off."""
 

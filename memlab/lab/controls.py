@@ -6,7 +6,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from memlab.errors import BadValue
-from memlab.lab.choices import Choice, OneOf, Range, Switch
+from memlab.lab.choices import Choice, Doubling, OneOf, Range, Switch
 
 LABEL_WIDTH = "9.5em"
 
@@ -91,11 +91,11 @@ class RangeControl(Control):
 
 
 class MenuControl(Control):
-    """One of several values: a menu."""
+    """One of several values: a menu, or a slider where they double."""
 
     def __init__(self, choice: OneOf, value: Any):
         super().__init__(choice)
-        self.widget = widgets.Dropdown(
+        self.widget = (widgets.SelectionSlider if isinstance(choice, Doubling) else widgets.Dropdown)(
             options=[(str(option), option) for option in choice.options],
             value=value,
             description=choice.label,

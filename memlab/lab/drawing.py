@@ -10,24 +10,23 @@ from html import escape
 from itertools import cycle, pairwise
 
 from memlab.palette import (
+    BLACK,
     BLUE,
     CATEGORY_COLORS,
-    GREEN,
     GREY,
     INK,
     LIMIT,
+    ORANGE,
     PHASE_SHADE,
     PURPLE,
     QUIET_INK,
-    SKY,
-    VERMILION,
 )
 from memlab.trace import Category, Phase, Step, Trace
 from memlab.units import byte_ticks, format_bytes
 
 WIDTH = 700
 COLUMNS = 200  # moments drawn of a step: more than a screen shows apart
-RANK_STYLES = ((VERMILION, "none"), (SKY, "7 7"), (GREEN, "3 9"), (PURPLE, "1 5"))
+RANK_STYLES = ((BLUE, "none"), (ORANGE, "6 6"), (BLACK, "2 8"), (PURPLE, "1 11"))
 GHOST_DASHES = ("6 4", "2 4", "8 3 2 3")
 
 
@@ -107,7 +106,8 @@ def steps_chart(
     runs = [_known(steps, "peak_allocated"), *(_known(ghost, "peak_allocated") for ghost in ghosts)]
     highest = max((peak for run in runs for _, peak in run), default=1)
     peaks = Frame(70, 30, half - 90, 110, max(lengths) - 1, highest * 1.15)
-    parts = [_text(0, 18, "Peak per step", INK, weight=600, size=16), _byte_axis(peaks, most=3), *_runs(runs, peaks)]
+    parts = [_text(0, 18, "Peak per step", INK, weight=600, size=16), _byte_axis(peaks, most=3)]
+    parts += _runs([[], *runs[1:]] if ranks else runs, peaks)
     parts += _ranks(ranks, peaks)
 
     runs = [_known(steps, "loss"), *(_known(ghost, "loss") for ghost in ghosts)]
@@ -142,15 +142,16 @@ def _runs(runs: list[list[tuple[int, float]]], frame: Frame) -> list[str]:
 
 
 def _ranks(ranks: Sequence[Sequence[Step]], frame: Frame) -> list[str]:
-    """A thin line a rank, over each other where their peaks are the same, and the ranks that still tell apart."""
-    lines = []
+    """A line a rank, in the colours and dashes that the row below names, so that equal peaks can be told apart."""
+    parts, x = [], frame.left
     for rank, (steps, (color, dashes)) in enumerate(zip(ranks, cycle(RANK_STYLES), strict=False)):
-        points = [(frame.x(x), frame.y(y)) for x, y in _known(steps, "peak_allocated")]
-        lines.append(_line(points, color, 2, dashes))
+        points = [(frame.x(step), frame.y(peak)) for step, peak in _known(steps, "peak_allocated")]
+        parts.append(_line(points, color, 2.5, dashes))
         if rank < len(RANK_STYLES):
-            x = frame.left + 6 + 62 * rank
-            lines += [_line([(x, 158 - 5), (x + 14, 158 - 5)], color, 2, dashes), _text(x + 18, 158, f"rank {rank}")]
-    return lines
+            name = str(rank) if rank else "rank 0"
+            parts += [_line([(x, 153), (x + 16, 153)], color, 2.5, dashes), _text(x + 20, 158, name)]
+            x += 26 + 8 * len(name)
+    return parts
 
 
 def _columns(trace: Trace) -> list[int]:

@@ -13,7 +13,7 @@ from memlab.lab.screen import Words
 from memlab.lab.session import Session
 from memlab.lab.words import run_name
 from memlab.palette import LIMIT, QUIET_INK
-from memlab.run import Train
+from memlab.protocol import Train
 from memlab.trace import Trace
 from memlab.vgpu import CARDS
 
@@ -35,7 +35,8 @@ class Lab:
         gpu: the card to begin with, one of ``memlab.vgpu.CARDS``.
         title: written above the panel; by default the name of ``train``.
         **controls: a setting of ``train`` each. ``(1, 64)`` makes a slider, a list a menu, ``bool`` a
-            box to tick; each begins at ``train``'s own default.
+            box to tick; each begins at ``train``'s own default. ``world_size`` is no setting but how many ranks
+            train (:func:`memlab.cluster.measure`): ``[1, 2, 4]`` makes a menu, ``(1, 1024)`` doubling steps.
 
     Raises:
         BadTrain, BadValue: what cannot be put on a panel, at once.

@@ -4,11 +4,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memlab.cluster import ClusterRun
+from memlab.cluster.size import check_world_size
 from memlab.devices import open_device
-from memlab.run import Run, Train
+from memlab.errors import BadValue
+from memlab.lab.choices import Choice, Doubling, OneOf
+from memlab.protocol import Train
+from memlab.run import Run
 from memlab.trace import Step
 
 WORLD_SIZE = "world_size"
+
+
+def make_choice_of_ranks(values: Any) -> Choice:
+    """A menu of the numbers in a list; ``(1, 1024)`` makes a slider over the powers of two from 1 to 1024.
+
+    Raises:
+        BadValue: for anything else.
+    """
+    if isinstance(values, tuple) and len(values) == 2 and all(isinstance(end, int) for end in values):
+        low, high = values
+        options = [1 << power for power in range(high.bit_length()) if low <= 1 << power <= high]
+        if len(options) > 1:
+            return Doubling(WORLD_SIZE, options)
+    elif isinstance(values, list) and values:
+        return OneOf(WORLD_SIZE, [check_world_size(value) for value in values])
+    raise BadValue(f"world_size={values!r} makes no control: give (1, 1024) for a slider or [1, 2, 4] for a menu.")
 
 
 def of_train(settings: Mapping[str, Any]) -> dict[str, Any]:

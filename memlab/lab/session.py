@@ -16,12 +16,13 @@ from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
 from memlab.lab.choices import Choice, make_choice
 from memlab.lab.drawing import memory_chart, steps_chart
-from memlab.lab.ranks import WORLD_SIZE, of_train, open_prediction, open_run, steps_of_ranks
+from memlab.lab.ranks import WORLD_SIZE, make_choice_of_ranks, of_train, open_prediction, open_run, steps_of_ranks
 from memlab.lab.screen import Screen
 from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
 from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, summary
 from memlab.lab.worker import Job, Worker
-from memlab.run import Run, Train, check_settings, own_settings
+from memlab.protocol import Train, check_settings, own_settings
+from memlab.run import Run
 from memlab.trace import Step, Trace
 from memlab.units import format_bytes, parse_bytes
 from memlab.vgpu import find_card
@@ -330,7 +331,7 @@ def _choices(train: Train, wanted: Mapping[str, Any]) -> tuple[dict[str, Choice]
         if name not in named and name != WORLD_SIZE:
             legal = ", ".join(named) or "none"
             raise BadValue(f"{name}={values!r} controls nothing: the settings of train are {legal}.")
-        choices[name] = make_choice(name, values)
+        choices[name] = make_choice_of_ranks(values) if name == WORLD_SIZE else make_choice(name, values)
         default = named[name].default if name in named else Parameter.empty
         settings[name] = choices[name].first if default is Parameter.empty else default
         choices[name].check(settings[name])

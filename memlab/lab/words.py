@@ -2,7 +2,7 @@
 
 import traceback
 
-from memlab.run import Train
+from memlab.protocol import Train
 from memlab.text import capital
 from memlab.trace import Trace
 from memlab.units import format_bytes
@@ -12,7 +12,7 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     """What the pictures show, in a sentence or two, compared with the run before."""
     words = [capital(trace.sentence)]
     if trace.world_size > 1:
-        words.append(f"That is rank {trace.rank}, of {trace.world_size} the one with the highest peak")
+        words.append(f"That is rank {trace.rank}, of {trace.world_size} the one with the highest peak; {_sends(trace)}")
     if earlier:
         words.append(_comparison(trace, earlier[-1], "the run before"))
     if trace.peak_reserved is None:
@@ -28,9 +28,11 @@ def prediction_summary(trace: Trace, before: Trace | None, warning: str = "") ->
     if trace.oom:
         return _sentences([f"Predicted for {_a(trace.device)}: {trace.sentence}", trace.oom.message, *trace.notes])
     words = [f"Predicted for {_a(trace.device)}: {trace.sentence}", warning, *trace.notes]
+    if trace.world_size > 1:
+        words.insert(1, f"That is rank {trace.rank} of {trace.world_size}; {_sends(trace)}")
     if trace.peak_reserved is not None:
         words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
-    if before is not None and before.device == trace.device and before.settings != trace.settings:
+    if before is not None and before.device == trace.device and _chosen(before) != _chosen(trace):
         words.append(_comparison(trace, before, "the settings before"))
     return _sentences(words)
 
@@ -50,6 +52,14 @@ def recorded_summary(trace: Trace) -> str:
     if trace.seconds_per_step is not None:
         words.append(f"A step took {1000 * trace.seconds_per_step:.3g} ms there")
     return _sentences(words)
+
+
+def _chosen(trace: Trace) -> tuple[object, ...]:
+    return trace.settings, trace.world_size
+
+
+def _sends(trace: Trace) -> str:
+    return f"it sends {format_bytes(trace.sent)} to others in a step"
 
 
 def _sentences(parts: list[str]) -> str:

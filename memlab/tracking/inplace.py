@@ -14,13 +14,14 @@ from memlab.tracking.internals import called_by_engine, current_node, is_dense, 
 aten = torch.ops.aten
 
 # In backward, formulas use these out of place on a fresh tensor of zeros (FunctionsManual.cpp: gather_backward,
-# value_selecting_reduction_backward, index_backward, index_select_backward).
+# value_selecting_reduction_backward, index_backward, index_select_backward, take_backward).
 ON_FRESH_ZEROS = {
     aten.scatter.src: aten.scatter_.src,
     aten.scatter.value: aten.scatter_.value,
     aten.index_add.default: aten.index_add_.default,
     aten.scatter_add.default: aten.scatter_add_.default,
     aten.index_put.default: aten.index_put_.default,
+    aten.put.default: aten.put_.default,
 }
 ZEROS = (aten.new_zeros.default, aten.zeros.default, aten.zeros_like.default)
 
@@ -30,6 +31,9 @@ IN_NODES = {
     # evenly_distribute_backward, of the largest or the smallest of all
     "MaxBackward1": {aten.logical_and.default: aten.logical_and_.default},
     "MinBackward1": {aten.logical_and.default: aten.logical_and_.default},
+    # since 2.15, where what ``where`` has made is held twice
+    "MaximumBackward0": {aten.masked_fill.Scalar: aten.masked_fill_.Scalar},
+    "MinimumBackward0": {aten.masked_fill.Scalar: aten.masked_fill_.Scalar},
 }
 _NODE_OPERATORS = {func for rules in IN_NODES.values() for func in rules}
 
@@ -41,13 +45,15 @@ CANDIDATES = {aten.add.Tensor, *ON_FRESH_ZEROS, *_NODE_OPERATORS}
 ALONE = (4, 2)
 
 
-def in_place(func: Any, args: tuple[Any, ...], made_by: Any) -> Any:
+def in_place(func: Any, args: tuple[Any, ...], made_by: Any, *, written: bool) -> Any:
     """The operator that autograd would run without a mode in the place of this one, None if it is this one.
 
     Args:
         func: a candidate, in backward and without gradients.
         args: its arguments.
         made_by: the operator just before it if that made its first argument, else None.
+        written: whether the last operator that was run in place wrote to its first argument. The formula's temporaries
+            still hold that as often as it was written to.
     """
     if not called_by_engine():
         return None  # the reader's own backward formula, or hook: what it reads must stay as it is
@@ -57,7 +63,8 @@ def in_place(func: Any, args: tuple[Any, ...], made_by: Any) -> Any:
         return aten.add_.Tensor if _is_accumulation(*args) else None
     node = current_node()
     rules = IN_NODES.get(node.name(), {}) if node is not None else {}
-    return rules.get(func) if reference_counts(args[0]) == ALONE else None
+    own = written or made_by is aten.where.self or reference_counts(args[0]) == ALONE
+    return rules.get(func) if own else None
 
 
 def _is_accumulation(held: torch.Tensor, arriving: torch.Tensor) -> bool:

@@ -111,7 +111,8 @@ def _draw(operator: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _on_the_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the numbers will be in the host's memory."""
-    tensor = next((value for value in args if isinstance(value, torch.Tensor)), None)
+    # randperm on a card asks again, with the result as its ``out``.
+    tensor = next((value for value in (*args, kwargs.get("out")) if isinstance(value, torch.Tensor)), None)
     if tensor is not None:
         return tensor.device.type == "cpu"
     return (kwargs.get("device") or torch.get_default_device()).type == "cpu"

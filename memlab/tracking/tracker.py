@@ -37,7 +37,7 @@ from memlab.tracking.optimizers import OptimizersAtWork
 from memlab.tracking.residents import Residents
 from memlab.tracking.resizing import SEEN
 from memlab.tracking.sharding import UNSEEN
-from memlab.tracking.storages import Allocator, Storages
+from memlab.tracking.storages import Allocator, Record, Storages
 
 COMPILED = (
     "What is given to torch.compile ran eagerly in the X-rayed steps, which are shown, and compiled in the others."
@@ -46,13 +46,12 @@ COMPILED = (
 
 @dataclass(frozen=True)
 class Xray:
-    """One tracked step: allocated bytes by category at its start, its events, floating-point operations, bytes sent."""
+    """One tracked step: allocated bytes by category at its start, its events, floating-point operations."""
 
     start: dict[Category, int]
     events: tuple[Event, ...]
     peak_allocated: int
     flops: int
-    sent: int
 
 
 class Tracker(Storages, TorchDispatchMode):
@@ -95,7 +94,7 @@ class Tracker(Storages, TorchDispatchMode):
     def __enter__(self) -> "Tracker":
         self._start_events()
         self._flops.total = 0
-        self._sent = 0  # bytes, to other ranks
+        self.sent = 0  # bytes, to other ranks in the step that is tracked, or was last
         self._phase = Phase.OTHER
         self._marks = Marks()
         self._recomputing = False  # backward runs a part of the forward again
@@ -103,6 +102,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizing_in_backward = False
         self._forward_begun = False
         self._op: object = ""
+        self._written: Record | None = None  # in place, where PyTorch would have made a new tensor for the mode
         self._threads: set[int] = set()  # that have been seen to have this mode
         self._modules.start()
         self._optimizers.start()
@@ -143,7 +143,7 @@ class Tracker(Storages, TorchDispatchMode):
         for record, nbytes in self._held:
             if nbytes:
                 start[record.category] = start.get(record.category, 0) + nbytes
-        return Xray(start, events, self.peak, self._flops.total, self._sent)
+        return Xray(start, events, self.peak, self._flops.total)
 
     # Operators
 
@@ -192,7 +192,7 @@ class Tracker(Storages, TorchDispatchMode):
         if known.formula:
             self._flops.count(known.formula, func, args, kwargs, out)
         if known.collective:
-            self._sent += known.collective.sent(args)
+            self.sent += known.collective.sent(args)
             self._mark_unknown(known.collective.buffers(args), Category.COMMUNICATION)
         return out
 
@@ -201,8 +201,11 @@ class Tracker(Storages, TorchDispatchMode):
         if self._phase is not Phase.BACKWARD or kwargs or torch.is_grad_enabled():
             return func
         ref = self._refs.get(id(args[0].untyped_storage())) if args[0].layout is torch.strided else None
-        newest = ref is not None and ref.record is self._records[-1]
-        return in_place(func, args, previous if newest else None) or func
+        record = ref.record if ref is not None else None
+        made_by = previous if record is self._records[-1] else None
+        run = in_place(func, args, made_by, written=record is not None and record is self._written)
+        self._written = record if run else self._written
+        return run or func
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:

@@ -76,10 +76,19 @@ def _ctc_loss(
     return aten.ctc_loss.IntList(log_probs, targets, *lengths, blank, reduction, zero_infinity)
 
 
+def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    # at::one_hot writes ones into zeros, but under a dispatch mode it compares.
+    if num_classes < 0:
+        return run_composite(aten.one_hot.default, tensor, num_classes)
+    zeros = tensor.new_zeros((*tensor.shape, num_classes))
+    return zeros.scatter_(-1, tensor.unsqueeze(-1), 1)
+
+
 OUR_OWN: dict[Any, Callable[..., Any]] = {
     aten.ctc_loss.Tensor: _ctc_loss,
     aten.scaled_dot_product_attention.default: attention,
     aten.linear.default: _linear,
+    aten.one_hot.default: _one_hot,
     aten.softmax.int: _softmax,
     aten.log_softmax.int: _log_softmax,
 }

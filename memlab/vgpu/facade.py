@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from memlab.errors import Unpredictable
+from memlab.vgpu import streams
 from memlab.vgpu.current import current
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.refusals import other_device, where
 
 CARDS_OF_A_MACHINE = 8
-MILLISECONDS = 1.0  # between any two events: no time is predicted, and code divides by it
 
 
 def _device_count() -> int:
@@ -39,95 +39,6 @@ def card_device(device: Any = None) -> torch.device:
     return CARD
 
 
-class Stream:
-    """A stream of the card. What runs on it is accounted for at once, in the order of the loop.
-
-    The allocator keeps the blocks of each stream apart. A new one is the next of those that PyTorch hands out again
-    and again (``getStreamFromPool`` in ``c10/cuda/CUDAStream.cpp``).
-    """
-
-    def __init__(self, *args: Any, stream_id: int | None = None, **kwargs: Any):
-        self.device = CARD
-        self.device_index, self.device_type = CARD.index, 1  # of c10::DeviceType: CUDA
-        self.stream_id = self.cuda_stream = current().next_stream() if stream_id is None else stream_id
-        self._outer: list[int] = []
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
-
-    def __hash__(self) -> int:
-        return hash(self.cuda_stream)
-
-    def wait_stream(self, stream: Any) -> None:
-        """Nothing to wait for."""
-
-    wait_event = wait_stream
-
-    def record_event(self, event: Any = None) -> Any:
-        """A moment on it."""
-        return event or Event()
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def query(self) -> bool:
-        """Everything is done."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """CUDA graphs are not predicted."""
-        return False
-
-    def __enter__(self) -> "Stream":
-        self._outer.append(_change_stream(self.cuda_stream))
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        _change_stream(self._outer.pop())
-
-
-def _change_stream(stream: int) -> int:
-    """Work goes to this stream from now on; the one before."""
-    blocks = current().memory.blocks
-    before, blocks.stream = blocks.stream, stream
-    return before
-
-
-def _current_stream(device: Any = None) -> Stream:
-    return Stream(stream_id=current().memory.blocks.stream)
-
-
-def _default_stream(device: Any = None) -> Stream:
-    return Stream(stream_id=0)
-
-
-def _set_stream(stream: Stream) -> None:
-    _change_stream(stream.cuda_stream)
-
-
-class Event:
-    """A moment on the card."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        pass
-
-    def record(self, stream: Any = None) -> None:
-        """Nothing to write down."""
-
-    wait = record
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def query(self) -> bool:
-        """It is over."""
-        return True
-
-    def elapsed_time(self, end: Any) -> float:
-        """Milliseconds: always the same."""
-        return MILLISECONDS
-
-
 class OnDevice:
     """What ``torch.cuda.device`` is: a context in which nothing changes."""
 
@@ -139,20 +50,6 @@ class OnDevice:
 
     def __exit__(self, *exception: object) -> None:
         pass
-
-
-class OnStream:
-    """What ``torch.cuda.stream`` is: a context in which work goes to a stream, or to the same as before for None."""
-
-    def __init__(self, stream: Stream | None):
-        self._stream = stream or _current_stream()
-
-    def __enter__(self) -> "OnStream":
-        self._stream.__enter__()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stream.__exit__(*exception)
 
 
 def _properties(device: Any = None) -> types.SimpleNamespace:
@@ -263,9 +160,9 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "get_device_properties": _properties,
             "get_arch_list": _always([]),
             "can_device_access_peer": _always(False),
-            "current_stream": _current_stream,
-            "default_stream": _default_stream,
-            "set_stream": _set_stream,
+            "current_stream": streams.current_stream,
+            "default_stream": streams.default_stream,
+            "set_stream": streams.set_stream,
             "make_graphed_callables": _no_graphs,
         },
     ),
@@ -284,7 +181,7 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "current_device_index": _always(0),
             "set_device_index": _nothing,
             "synchronize": _nothing,
-            "current_stream": _current_stream,
+            "current_stream": streams.current_stream,
         },
     ),
 ]
@@ -336,10 +233,10 @@ for _module in (_accelerator, torch.accelerator.memory):
     )
 # Classes: outside of a prediction they make the real thing.
 CLASSES: list[tuple[Any, str, type]] = [
-    (_cuda, "Stream", Stream),
-    (_cuda, "Event", Event),
+    (_cuda, "Stream", streams.Stream),
+    (_cuda, "Event", streams.Event),
     (_cuda, "device", OnDevice),
-    (_cuda, "stream", OnStream),
+    (_cuda, "stream", streams.OnStream),
     (_cuda, "CUDAGraph", _Graph),
     (_cuda, "graph", _Graph),
     (torch, "Generator", Generator),

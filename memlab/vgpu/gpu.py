@@ -25,7 +25,7 @@ class VirtualGpu(Device):
     Args:
         name: of the card, as in ``"T4"``.
         world_size: how many ranks train together, each on such a card; None for a loop without a process group.
-        rank: which of them this one is.
+        global_rank: which of them this one is.
 
     Raises:
         BadValue: for an unknown card, or a rank that cannot be.
@@ -36,10 +36,10 @@ class VirtualGpu(Device):
     computes = False
     device = CARD
 
-    def __init__(self, name: str, *, world_size: int | None = None, rank: int = 0):
-        check_ranks(world_size, rank)
+    def __init__(self, name: str, *, world_size: int | None = None, global_rank: int = 0):
+        check_ranks(world_size, global_rank)
         self._ranks = world_size
-        self.rank, self.world_size = rank, world_size or 1
+        self.rank, self.world_size = global_rank, world_size or 1
         self.takes_turns = world_size is not None  # a process has one process group at a time
         self.card = find_card(name)
         register()

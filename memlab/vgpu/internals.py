@@ -5,11 +5,12 @@ Checked on torch 2.11.0, 2.13.0 and 2.15.0. Where one is missing, importing this
 ``memlab/tracking/internals.py``.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from memlab.errors import NoVirtualGpu
+from memlab.errors import NoVirtualGpu, Unpredictable
 
 try:
     from torch._C import (
@@ -46,6 +47,7 @@ try:
     FAKE_MODE = _TorchDispatchModeKey.FAKE
     make_subclass = torch.Tensor._make_subclass
     register_device_module: Any = torch._register_device_module
+    torch_c: Any = torch._C
     data_loader_iterator = torch.utils.data.dataloader._BaseDataLoaderIter
 except (ImportError, AttributeError) as error:
     raise NoVirtualGpu(
@@ -80,6 +82,7 @@ __all__ = [
     "fake_store",
     "finished_work",
     "foreach_types",
+    "forget_meshes",
     "lift_on_the_host",
     "make_subclass",
     "private_use_name",
@@ -87,6 +90,7 @@ __all__ = [
     "register_python_privateuseone_hook",
     "set_mode",
     "swap_tensor_impl",
+    "torch_c",
     "tree_leaves",
     "tree_map",
     "unset_fake_temporarily",
@@ -111,6 +115,19 @@ def fake_store() -> Any:
     return FakeStore()
 
 
+def forget_meshes() -> None:
+    """Empty what DTensor remembers by meshes that look alike: it has the names of the process groups of one rank.
+
+    Lost without the names: a prediction of another rank in the same process fails, in words.
+    """
+    from torch.distributed.tensor import _collective_utils, _redistribute, debug
+
+    getattr(debug, "_clear_sharding_prop_cache", lambda: None)()
+    topology = getattr(_collective_utils, "MeshTopoInfo", None)
+    for cached in (getattr(topology, "build_from_mesh", None), getattr(_redistribute, "_gen_transform_infos", None)):
+        getattr(cached, "cache_clear", lambda: None)()
+
+
 def finished_work(results: list[torch.Tensor]) -> Any:
     """A collective's work that is done, as operators give it."""
     from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]  # not in the stubs
@@ -118,6 +135,32 @@ def finished_work(results: list[torch.Tensor]) -> Any:
     future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     future.set_result(results)
     return _create_work_from_future(future).boxed()
+
+
+def stages_that_ask_nobody(refusal: str) -> Iterator[tuple[type, str, Any]]:
+    """Of a pipeline's stage: methods that ask the neighbours, and what is to be in their place.
+
+    Lost without the names: a pipeline cannot be predicted.
+    """
+    from torch.distributed.pipelining import PipelineStage
+
+    def infer(stage: Any, *args: Any, **kwargs: Any) -> None:
+        raise Unpredictable(refusal)
+
+    def vote(stage: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """All know their shapes, as this one does."""
+        if not stage._user_meta.is_complete_for_forward():
+            infer(stage)
+        return torch.ones(1, dtype=torch.int32)
+
+    def result(stage: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return torch.ones(1, dtype=torch.int32)
+
+    # The first of torch 2.11, the others of later ones.
+    instead = {"_shape_inference": infer, "_warmup_forward_vote": vote, "_warmup_backward_result": result}
+    for name, method in instead.items():
+        if hasattr(PipelineStage, name):
+            yield PipelineStage, name, method
 
 
 def without_autocast() -> _ExcludeDispatchKeyGuard:

@@ -8,10 +8,11 @@ import torch
 from memlab.tracking.collectives import COLLECTIVES
 from memlab.vgpu import ranks, values
 from memlab.vgpu.convolutions import formats
+from memlab.vgpu.convolutions.views import View, dense_strides
 from memlab.vgpu.internals import FakeTensor, unset_fake_temporarily
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import depends_on_data
-from memlab.vgpu.results import make_fake
+from memlab.vgpu.results import make_fake, within
 from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
@@ -41,17 +42,33 @@ def _in_full_storage(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch
 
 def _in_storage_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
     """``col2im`` (Col2Im.cu): the result begins as large as the input, and is not given back what it has too much."""
-    size = args[0].numel()
-    if size <= out.numel():
-        return out
-    whole = torch.empty(size, dtype=out.dtype, device="meta")
-    return make_fake(mode, whole.as_strided(out.shape, out.stride()), out.fake_device)
+    return within(mode, out, args[0].numel())
+
+
+def _contiguous_gradient(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``layer_norm_backward_cuda``, ``_fused_rms_norm_backward_cuda``: like the contiguous copy of the input."""
+    return out if out[0] is None else (_laid_out(mode, out[0], False), *out[1:])
+
+
+def _in_format_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
+    """``upsample_bilinear2d`` (structured, UpSampleBilinear2d.cpp)."""
+    return _laid_out(mode, out, View.of(args[0]).is_channels_last)
+
+
+def _laid_out(mode: Any, tensor: FakeTensor, channels_last: bool) -> torch.Tensor:
+    if View.of(tensor).has_format(channels_last):
+        return tensor
+    strides = dense_strides(tuple(tensor.shape), channels_last)
+    return make_fake(mode, torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device="meta"), CARD)
 
 
 # Results that fake kernels get wrong for CUDA.
 CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten._scaled_dot_product_efficient_attention.default): _random_state_on_the_host,
     id(aten.log_sigmoid_forward.default): _empty_buffer,
+    id(aten.native_layer_norm_backward.default): _contiguous_gradient,
+    id(aten._fused_rms_norm_backward.default): _contiguous_gradient,
+    id(aten.upsample_bilinear2d.default): _in_format_of_input,
     id(aten.col2im.default): _in_storage_of_input,
     id(aten.mse_loss.default): _in_full_storage,
     id(aten.smooth_l1_loss.default): _in_full_storage,

@@ -73,7 +73,8 @@ class VirtualMode(FakeTensorMode):
 
     def run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator, for the tracker above: straight, without a way through PyTorch's dispatcher once more."""
-        unset_mode(FAKE_MODE)
+        if unset_mode(FAKE_MODE) is None:
+            return func(*args, **kwargs)  # PyTorch has set the mode aside: what it does now is for itself
         try:
             return self.__torch_dispatch__(func, types, args, kwargs)
         finally:

@@ -8,19 +8,16 @@ import functools
 import importlib.util
 import math
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.parameter import is_lazy
 
 from memlab.patching import Change, Patches, where
-from memlab.tracking.nested import inner_tensors
-from memlab.vgpu import autocast, facade, saving, tensors
+from memlab.vgpu import autocast, facade, saving, swapping, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
-from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, lift_on_the_host, swap_tensor_impl
+from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, lift_on_the_host, torch_c
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
 
@@ -45,7 +42,7 @@ def _changes() -> Iterator[Change]:
         method = getattr(torch.Tensor, name)
         answered = _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
         yield torch.Tensor, name, where(is_beside, tensors.beside(method), answered)
-    yield torch.Tensor, "data", _data(torch.Tensor.data)
+    yield torch.Tensor, "data", swapping.data(torch.Tensor.data)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
         yield np, name, _in_predictions(_unwritten(f"numpy.{name}"))(getattr(np, name))
     if importlib.util.find_spec("safetensors"):
@@ -78,114 +75,6 @@ def _class_in_predictions(real: type, answer: type) -> type:
             return isinstance(instance, (answer, real) if isinstance(real, type) else answer)
 
     return Chosen(real.__name__, (), {"__doc__": real.__doc__})
-
-
-def _always_swapping(get_swap_module_params_on_conversion: Callable[..., Any]) -> Callable[..., Any]:
-    """``Module.to`` then swaps what each parameter is, so that the parameter stays the same object, as on CUDA."""
-    return lambda: True
-
-
-def _swapping(swap_tensors: Callable[..., Any]) -> Callable[..., Any]:
-    """PyTorch's own swap refuses tensors that something refers to weakly, as fake tensors are."""
-
-    def swap(t1: torch.Tensor, t2: torch.Tensor) -> None:
-        if t1 is t2:
-            return
-        swap_contents(t1, t2)
-        if isinstance(t2, FakeTensor):
-            # A graph may still know what t1 was. On CUDA that would not keep its bytes: t1 stays what it is there.
-            t2.data = torch.empty(0, dtype=t2.dtype, device=t2.device)
-        elif not all(isinstance(inner, FakeTensor) for inner in inner_tensors(t2)):  # as of a DTensor of the prediction
-            _swap_back_in_the_end(t1, t2)
-
-    return swap
-
-
-def _data(real: Any) -> property:
-    """``parameter.data = parameter.data.to(device)``: C++ refuses to make a tensor of the host one of the card."""
-
-    def place(tensor: torch.Tensor) -> torch.device | None:
-        return tensor.fake_device if isinstance(tensor, FakeTensor) else None
-
-    def put(tensor: torch.Tensor, value: torch.Tensor) -> None:
-        if not is_predicting() or place(tensor) == place(value):
-            real.__set__(tensor, value)
-            return
-        made = value.detach()
-        made = torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made
-        if not isinstance(tensor, FakeTensor):
-            _swap_back_in_the_end(tensor, made)
-        swap_contents(tensor, made)
-
-    return property(real.__get__, put)
-
-
-def _keeping_buffers(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """``Module.to`` puts other tensors in the place of buffers: the real ones are kept for the end.
-
-    Lazy parameters only remember where they are wanted.
-    """
-
-    def applied(self: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
-        lazy = {
-            name: fn(parameter)
-            for name, parameter in self._parameters.items()
-            if parameter is not None and is_lazy(parameter)
-        }
-        self._parameters.update(dict.fromkeys(lazy))  # they have no bytes to move yet; PyTorch passes over None
-        for name, buffer in self._buffers.items():
-            if isinstance(buffer, torch.Tensor) and not isinstance(buffer, FakeTensor):
-                current().undo.callback(self._buffers.__setitem__, name, buffer)
-        try:
-            return apply(self, fn, recurse)
-        finally:
-            self._parameters.update(lazy)
-
-    return applied
-
-
-def swap_contents(t1: torch.Tensor, t2: torch.Tensor) -> None:
-    """Swap what two tensors are; each name keeps meaning the same object, with the hooks that it has."""
-    hooks = [(t, t._backward_hooks, t._post_accumulate_grad_hooks) for t in (t1, t2)]
-    slots = [(new, {name: getattr(old, name) for name in slot_names(type(old))}) for old, new in ((t1, t2), (t2, t1))]
-    t1.__class__, t2.__class__ = t2.__class__, t1.__class__
-    t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
-    for tensor, attributes in slots:  # of DTensor, for one
-        for name, value in attributes.items():
-            setattr(tensor, name, value)
-    swap_tensor_impl(t1, t2)
-    for tensor, backward, accumulated in hooks:  # C++ knows of them only where they were set
-        tensor._backward_hooks = backward
-        tensor._post_accumulate_grad_hooks = accumulated
-
-
-def _swap_back_in_the_end(tensor: torch.Tensor, other: torch.Tensor) -> None:
-    """The tensor is to be what it was when the prediction is over, if anybody still has it then."""
-    ref = weakref.ref(tensor)
-
-    def swap_back() -> None:
-        if (alive := ref()) is not None:
-            swap_contents(alive, other)
-
-    current().undo.callback(swap_back)
-
-
-def slot_names(kind: type) -> set[str]:
-    """The attributes that a class keeps beside ``__dict__``."""
-    return {name for base in kind.__mro__ for name in vars(base).get("__slots__", ())} - {"__dict__", "__weakref__"}
-
-
-def _materializing(materialize: Callable[..., Any]) -> Callable[..., Any]:
-    """A lazy parameter gets its bytes, on the card where it was moved there before."""
-
-    def materialized(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        device = device or (CARD if tensors.is_lazy_of_the_card(self) else torch.device("cpu"))
-        data = torch.empty(shape, device=device, dtype=dtype or self.dtype)
-        made = torch.nn.Parameter(data, self.requires_grad) if isinstance(self, torch.nn.Parameter) else data
-        swap_contents(self, made)
-        _swap_back_in_the_end(self, made)
-
-    return materialized
 
 
 def _taken_back(set_default_device: Callable[..., Any]) -> Callable[..., Any]:
@@ -317,11 +206,11 @@ def _without_pinning(init: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
-    (torch.__future__, "get_swap_module_params_on_conversion", _always_swapping),
-    (torch.utils, "swap_tensors", _swapping),
-    (torch.nn.Module, "_apply", _keeping_buffers),
+    (torch.__future__, "get_swap_module_params_on_conversion", swapping.always_swapping),
+    (torch.utils, "swap_tensors", swapping.swapping),
+    (torch.nn.Module, "_apply", swapping.keeping_buffers),
     (torch.nn.Module, "to", _on_the_card),
-    (torch.nn.parameter.UninitializedTensorMixin, "materialize", _materializing),  # type: ignore[attr-defined]
+    (torch.nn.parameter.UninitializedTensorMixin, "materialize", swapping.materializing),  # type: ignore[attr-defined]
     (torch, "set_default_device", _taken_back),
     (torch, "tensor", _with_index),
     (torch, "as_tensor", _with_index),
@@ -336,7 +225,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch, "load", saving.load),
     (torch.serialization, "save", saving.save),
     (torch.serialization, "load", saving.load),
-    (torch._C, "_get_accelerator", lambda real: lambda *args: torch.device(CARD.type)),
+    (torch_c, "_get_accelerator", lambda real: lambda *args: torch.device(CARD.type)),
     # The other ranks, who are not there, have the same model.
     (torch.distributed, "Logger", _quiet),
     (torch.distributed, "_verify_params_across_processes", lambda real: lambda *args: None),

@@ -5,6 +5,7 @@ is nothing to move.
 """
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +15,16 @@ from torch import distributed
 
 from memlab.errors import BadValue
 from memlab.patching import Change, Patches
-from memlab.vgpu.internals import fake_store, finished_work
+from memlab.vgpu.internals import fake_store, finished_work, forget_meshes, stages_that_ask_nobody
 
+SHAPES = (
+    "A stage of a pipeline asks its neighbours for the shapes that it is sent, and in a prediction they are not there: "
+    "give PipelineStage input_args and output_args, tensors of a micro-batch on 'meta'."
+)
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
-def check_ranks(world_size: int | None, rank: int) -> None:
+def check_ranks(world_size: int | None, global_rank: int) -> None:
     """Whether there can be such a rank. ``None`` is a loop that trains alone, without a process group.
 
     Raises:
@@ -27,8 +32,9 @@ def check_ranks(world_size: int | None, rank: int) -> None:
     """
     if world_size is not None and (not _is_whole(world_size) or world_size < 1):
         raise BadValue(f"world_size={world_size!r} is not a number of ranks: give a whole number from 1 on.")
-    if not _is_whole(rank) or not 0 <= rank < (world_size or 1):
-        raise BadValue(f"rank={rank!r} is not a rank of {world_size or 1}: give one from 0 to {(world_size or 1) - 1}.")
+    ranks = world_size or 1
+    if not _is_whole(global_rank) or not 0 <= global_rank < ranks:
+        raise BadValue(f"global_rank={global_rank!r} is not a rank of {ranks}: give one from 0 to {ranks - 1}.")
 
 
 def _is_whole(number: Any) -> bool:
@@ -51,6 +57,7 @@ def process_group(world_size: int | None, rank: int, local_world_size: int) -> I
             f"{distributed.get_world_size()} ranks: call torch.distributed.destroy_process_group() before."
         )
     before = {name: os.environ.get(name) for name in _VARIABLES}
+    told = sys.excepthook  # a group puts its rank before what this process says when it fails
     numbers = (rank, rank % local_world_size, world_size, local_world_size)
     os.environ.update(zip(_VARIABLES, map(str, numbers), strict=True))
     distributed.init_process_group("fake", store=fake_store(), rank=rank, world_size=world_size)
@@ -58,7 +65,9 @@ def process_group(world_size: int | None, rank: int, local_world_size: int) -> I
         with _ON_THE_CARD:
             yield
     finally:
+        forget_meshes()
         distributed.destroy_process_group()
+        sys.excepthook = told
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
 
@@ -76,6 +85,7 @@ def _changes() -> Iterator[Change]:
         return tensor._local_tensor.device
 
     yield DTensor, "device", property(device)
+    yield from stages_that_ask_nobody(SHAPES)
 
 
 _ON_THE_CARD = Patches(_changes)

@@ -129,6 +129,14 @@ def make_fake(mode: Any, tensor: torch.Tensor, device: torch.device) -> FakeTens
     return fake
 
 
+def within(mode: Any, tensor: FakeTensor, count: int) -> torch.Tensor:
+    """A result like this one in a storage of so many elements, where it needs fewer."""
+    if count <= tensor.numel():
+        return tensor
+    whole = torch.empty(count, dtype=tensor.dtype, device="meta")
+    return make_fake(mode, whole.as_strided(tensor.shape, tensor.stride()), tensor.fake_device)
+
+
 def build_size(tensor: torch.Tensor) -> int:
     """The bytes of a storage that holds just this tensor."""
     return (

@@ -15,6 +15,7 @@ from memlab.tracking.nested import is_wrapper
 from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
+from memlab.vgpu.libraries import run_untraced
 from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import compiled_code
@@ -30,6 +31,8 @@ class VirtualTracker(Tracker):
         super().__init__(CARD, allocator=prediction.memory)
         self._memory = prediction.memory
         self._mode = mode
+        self._undo = prediction.undo
+        self._untraced = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -70,6 +73,7 @@ class VirtualTracker(Tracker):
     def _enter_root(self, module: torch.nn.Module) -> None:
         if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):
             raise compiled_code()
+        self._untraced = self._untraced or run_untraced(self._undo)  # here, for a loop may import them
         super()._enter_root(module)
 
     def _is_parameter(self, tensor: torch.Tensor) -> TypeGuard[torch.nn.Parameter]:

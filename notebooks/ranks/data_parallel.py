@@ -8,13 +8,26 @@ from memlab.data import batches
 from memlab.nets import GPT
 
 
-def train(device, *, batch_size=8, depth=4, width=32, context=32, bucket_view=False, static_graph=False):
+def train(
+    device,
+    *,
+    batch_per_rank=4,
+    depth=4,
+    width=32,
+    heads=4,
+    context=32,
+    vocabulary=256,
+    bucket_view=False,
+    static_graph=False,
+    bucket_mib=25,
+):
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = GPT(depth=depth, width=width, heads=4, context=context).to(device)
-    model = DDP(model, gradient_as_bucket_view=bucket_view, static_graph=static_graph)
+    model = GPT(depth=depth, width=width, heads=heads, context=context, vocabulary=vocabulary).to(device)
+    options = {"gradient_as_bucket_view": bucket_view, "static_graph": static_graph}
+    model = DDP(model, bucket_cap_mb=bucket_mib, **options)
     optimizer = torch.optim.AdamW(model.parameters())
-    for tokens, targets in batches(batch_size, context):
-        mine = slice(rank * batch_size // ranks, (rank + 1) * batch_size // ranks)
+    mine = slice(rank * batch_per_rank, (rank + 1) * batch_per_rank)
+    for tokens, targets in batches(ranks * batch_per_rank, context):
         loss = model(tokens[mine].to(device), targets[mine].to(device))
         loss.backward()
         optimizer.step()

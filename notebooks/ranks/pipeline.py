@@ -36,19 +36,32 @@ def loss_of(logits, targets):
     return cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def train(device, *, batch_size=8, depth=4, width=32, context=32, schedule="gpipe", micro_batches=4):
+def shapes(index, count, texts, width, context):
+    """What a part is given and what it gives, for one micro-batch: tensors without memory."""
+    tokens = torch.empty(texts, context, dtype=torch.int64, device="meta")
+    between = torch.empty(texts, context, width, device="meta", requires_grad=True)
+    logits = torch.empty(texts, context, 256, device="meta", requires_grad=True)
+    return {"input_args": tokens if index == 0 else between, "output_args": logits if index == count - 1 else between}
+
+
+def train(device, *, batch_size=8, depth=4, width=32, heads=4, context=32, schedule="gpipe", micro_batches=4):
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = GPT(depth=depth, width=width, heads=4, context=context)
+    model = GPT(depth=depth, width=width, heads=heads, context=context)
     chunks = 2 if schedule == "interleaved" else 1
     count = chunks * ranks
+    if depth % count or batch_size % micro_batches:
+        raise ValueError(
+            f"{depth} blocks in {count} parts, {batch_size} texts in {micro_batches} micro-batches: give multiples."
+        )
     parts = {index: Part(model, index, count).to(device) for index in range(rank, count, ranks)}
-    stages = [PipelineStage(part, index, count, device) for index, part in parts.items()]
+    sizes = (count, batch_size // micro_batches, width, context)
+    stages = [PipelineStage(part, index, count, device, **shapes(index, *sizes)) for index, part in parts.items()]
     pipeline = SCHEDULES[schedule](stages if chunks > 1 else stages[0], micro_batches, loss_fn=loss_of)
     optimizer = torch.optim.AdamW(nn.ModuleList(parts.values()).parameters())
     del model
     for tokens, targets in batches(batch_size, context):
         losses = []
-        inputs = [tokens.to(device)] if rank == 0 else []
+        inputs = [tokens.contiguous().to(device)] if rank == 0 else []
         pipeline.step(*inputs, target=targets.to(device), losses=losses)
         optimizer.step()
         optimizer.zero_grad()

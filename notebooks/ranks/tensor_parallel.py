@@ -24,9 +24,9 @@ def split(block, mesh):
     parallelize_module(block, mesh, plan)
 
 
-def train(device, *, batch_size=8, depth=4, width=32, context=32):
+def train(device, *, batch_size=8, depth=4, width=32, heads=4, context=32):
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    model = GPT(depth=depth, width=width, heads=4, context=context).to(device)
+    model = GPT(depth=depth, width=width, heads=heads, context=context).to(device)
     for block in model.blocks:
         split(block, mesh)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)  # which cannot mix split and whole ones

@@ -13,10 +13,10 @@ def train(device, *, fault="none", at=2, on=1, folder=""):
     model = nn.Linear(16, 16).to(device)
     step = 0
     while True:
+        if folder:  # a file says where this rank is
+            open(f"{folder}/{os.getpid()}-{step}", "w").close()
         if dist.get_rank() == on and step == at:
             go_wrong(fault)
-        if folder:
-            open(f"{folder}/{os.getpid()}", "w").close()
         loss = model(torch.ones(4, 16, device=device)).square().mean()
         loss.backward()
         for parameter in model.parameters():  # DDP would do it, and takes seconds to import

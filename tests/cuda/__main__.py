@@ -13,7 +13,9 @@ from tests.standin.build import NoStandIn, check_tools
 CARDS = ("T4", "A100-40GB", "H100")
 PARTS = ("package", "notebooks", "recordings")
 QUICK_PARTS = ("package", "notebooks")
-ON_THE_CARD = ("tests/cuda/test_card.py", "tests/cuda/test_traces.py", "tests/test_run.py")
+RANKS = "tests/cuda/test_ranks.py"
+ON_THE_CARD = ("tests/cuda/test_card.py", "tests/cuda/test_traces.py", RANKS, "tests/test_run.py")
+QUICK = ("-k", "not 4-ranks")
 CHECKPOINTS, RESIDUALS = "tests/nets/test_checkpointing.py", "tests/nets/test_resnet.py"
 ALSO_ON_THE_CARD = ("tests/tracking", "tests/techniques", CHECKPOINTS, RESIDUALS)  # all others that take a device
 QUICK_NOTEBOOKS = ("01", "07", "15")  # where bytes go; convolutions, which ask the real cuDNN; the allocator
@@ -23,7 +25,7 @@ def command(part: str, python: Path, card: str, quick: bool) -> list[str | Path]
     """What runs a part on a card."""
     on_card = [python, "-m", "tests.standin", card]
     return {
-        "package": [*on_card, "-m", "pytest", *ON_THE_CARD, *(() if quick else ALSO_ON_THE_CARD)],
+        "package": [*on_card, "-m", "pytest", *ON_THE_CARD, *(QUICK if quick else ALSO_ON_THE_CARD)],
         "notebooks": [python, "-m", "tests.cuda.notebooks", card, *(QUICK_NOTEBOOKS if quick else ())],
         "recordings": [*on_card, "-m", "tests.cuda.recordings"],
     }[part]

@@ -53,6 +53,29 @@ def without_drawing() -> Iterator[None]:
             delattr(torch.Tensor, name)  # PyTorch's own stands in the class above
 
 
+@contextmanager
+def with_answers() -> Iterator[None]:
+    """What loops ask of the card is answered as in a prediction: all is true, and no gradient is infinite.
+
+    The kernels that would know write nothing, so a loop would branch on what was in that memory before.
+    """
+    plain_all, unscale = torch.Tensor.all, torch.amp.GradScaler._unscale_grads_
+
+    def all_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        result = plain_all(tensor, *args, **kwargs)
+        return result.copy_(torch.tensor(True)) if result.is_cuda and not result.dim() else result
+
+    def unscaled(*args: Any, **kwargs: Any) -> dict[torch.device, torch.Tensor]:
+        found = unscale(*args, **kwargs)
+        return {device: infinite.copy_(torch.zeros(())) for device, infinite in found.items()}
+
+    torch.Tensor.all, torch.amp.GradScaler._unscale_grads_ = all_, unscaled
+    try:
+        yield
+    finally:
+        torch.Tensor.all, torch.amp.GradScaler._unscale_grads_ = plain_all, unscale
+
+
 def main(names: list[str]) -> None:
     """Record, and say how many cases failed."""
     device = StandIn(torch.device("cuda"))
@@ -60,7 +83,7 @@ def main(names: list[str]) -> None:
     name = f"standin-{card}-torch{torch.__version__.partition('+')[0]}.json.gz"
     # Whole or not at all: what was begun waits in the cache, and the next call goes on with it.
     begun = Path(tempfile.mkdtemp()) / name if names else cache() / name
-    with without_drawing():
+    with without_drawing(), with_answers():
         recording = record(find_cases(names), device, begun, seconds=3600, say=lambda line: print(line, flush=True))
     if not names:
         RECORDINGS.mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ from memlab.lab.drawing import memory_chart, steps_chart
 from memlab.lab.steady import MOST_STEPS, Footprint, unsteadiness
 from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, run_name, summary
 from memlab.plots import bars, curve
-from memlab.run import check_settings
+from memlab.protocol import check_settings
 from memlab.units import GIB, MIB, parse_bytes
 from memlab.vgpu import find_card
 from tests.golden import traces

@@ -1,11 +1,12 @@
 """Sliders, menus and switches: what they show, and whom they tell."""
 
 import pytest
-from ipywidgets import Checkbox, Dropdown, FloatSlider, IntSlider, IntText
+from ipywidgets import Checkbox, Dropdown, FloatSlider, IntSlider, IntText, SelectionSlider
 
 from memlab.errors import BadValue
 from memlab.lab.choices import make_choice
 from memlab.lab.controls import make_control
+from memlab.lab.ranks import make_choice_of_ranks
 
 
 def control_of(choices, value, name="batch_size"):
@@ -47,6 +48,14 @@ def test_fractions_make_a_fraction_slider():
     assert isinstance(control.widget.children[0], FloatSlider)
     control.value = 0.25
     assert control.value == 0.25
+
+
+def test_numbers_that_double_make_a_slider_with_equal_steps():
+    control = make_control(make_choice_of_ranks((1, 1024)), 8)
+    assert isinstance(control.widget, SelectionSlider)
+    assert [value for _, value in control.widget.options] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+    control.value = 64
+    assert (control.value, control.widget.index) == (64, 6)
 
 
 @pytest.mark.parametrize(

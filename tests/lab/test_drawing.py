@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from memlab.lab.drawing import COLUMNS, Frame, memory_chart, steps_chart
-from memlab.palette import CATEGORY_COLORS
+from memlab.palette import BLUE, CATEGORY_COLORS, ORANGE
 from memlab.trace import Category, Event, OutOfMemory, Phase, Step, Trace
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -86,3 +86,15 @@ def test_a_run_that_allocated_nothing_is_drawn():
 def test_a_frame_maps_its_corners():
     frame = Frame(left=10, top=20, width=100, height=50, x_top=4, y_top=8, y_bottom=2)
     assert (frame.x(0), frame.x(4), frame.y(2), frame.y(8)) == (10, 110, 70, 20)
+
+
+def test_each_rank_has_a_line_of_its_own_and_a_name():
+    low, high = ([Step(1.0, 0.1, peak, True)] * 4 for peak in (2**20, 2**21))
+    svg = ElementTree.fromstring(steps_chart(high, [], 4, [low, high]))
+    heights = []
+    for color in (BLUE, ORANGE):
+        first = next(line for line in svg.iter(f"{SVG}polyline") if line.get("stroke") == color)
+        heights.append({point.split(",")[1] for point in first.get("points").split()})
+    assert [len(found) for found in heights] == [1, 1]
+    assert heights[0] != heights[1]
+    assert {"rank 0", "1"} <= {text.text for text in svg.iter(f"{SVG}text")}

@@ -5,6 +5,8 @@ import torch
 import torch.distributed as dist
 
 from memlab.errors import BadValue
+from memlab.lab.choices import Doubling, OneOf
+from memlab.lab.ranks import make_choice_of_ranks
 from memlab.lab.session import Session
 from tests.cluster import faulty
 from tests.cluster.processes import mark, marked
@@ -18,6 +20,14 @@ def uneven(device, *, width=16):
         yield kept.sum() + 2 * dist.get_rank()
 
 
+def shared(device):
+    """All ranks add up."""
+    while True:
+        numbers = torch.ones(16, device=device)
+        dist.all_reduce(numbers)
+        yield numbers.sum()
+
+
 def make(train, world_size, **options):
     named = {"steps": 3, "device": "cpu", "budget": None, "gpu": "T4", "title": None} | options
     return Session(train, {"world_size": world_size}, **named)
@@ -29,9 +39,9 @@ def test_run_trains_on_so_many_ranks_and_shows_the_highest():
     assert (trace.rank, trace.world_size) == (1, 2)
     assert trace.peak_allocated == 2 * 16 * 4 + 8
     screen = session.screen
-    assert "That is rank 1, of 2 the one with the highest peak." in screen.sentence
+    assert "That is rank 1, of 2 the one with the highest peak; it sends 0 B to others" in screen.sentence
     assert "rank 0</text>" in screen.progress
-    assert "rank 1</text>" in screen.progress
+    assert ">1</text>" in screen.progress
     assert "step 3 of 3" in screen.progress
     assert trace.losses == (34, 34, 34)
     assert "loss 25" in screen.progress  # the mean of both
@@ -49,3 +59,22 @@ def test_stop_ends_all_ranks(monkeypatch, tmp_path):
     assert len(job.result(SOON).steps) >= 1
     assert session.screen.status.text.startswith("Stopped after ")
     assert marked(tmp_path.name) == []
+
+
+def test_a_choice_of_ranks_is_a_menu_or_a_slider_whose_steps_double():
+    assert make_choice_of_ranks([1, 2, 3]) == OneOf("world_size", [1, 2, 3])
+    assert make_choice_of_ranks((2, 9)) == Doubling("world_size", [2, 4, 8])
+
+
+@pytest.mark.parametrize("values", [(1, 1), (8, 2), (1.0, 8), [], bool, (0, 1), [0, 2], ["two"]])
+def test_a_choice_that_is_none_of_ranks_is_refused(values):
+    with pytest.raises(BadValue, match="give"):
+        make_choice_of_ranks(values)
+
+
+def test_what_many_ranks_would_take_and_send_is_predicted():
+    session = make(shared, (1, 1024))
+    session.choose("world_size", 64)
+    wait_for(lambda: "rank 0 of 64" in session.screen.sentence)
+    sent = 2 * 63 * 4 * 16 // 64  # the ring algorithm's part of what is reduced to all
+    assert f"That is rank 0 of 64; it sends {sent} B to others in a step." in session.screen.sentence

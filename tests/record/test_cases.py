@@ -1,8 +1,8 @@
 import pytest
 
 from memlab.errors import BadValue
+from memlab.protocol import check_settings
 from memlab.record.cases import all_cases, find_cases
-from memlab.run import check_settings
 
 
 def test_the_matrix_is_what_was_asked_for():

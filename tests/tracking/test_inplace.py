@@ -33,6 +33,11 @@ def zeros(*shape, device):
     return torch.zeros(*shape, dtype=torch.int64, device=device)
 
 
+def weighted_entropy(x):
+    weights = torch.ones(1024, device=x.device)
+    return F.binary_cross_entropy_with_logits(x, torch.ones_like(x), pos_weight=weights, reduction="sum")
+
+
 IN_PLACE = pytest.mark.parametrize(
     ("operation", "expected"),
     [
@@ -44,7 +49,10 @@ IN_PLACE = pytest.mark.parametrize(
         (lambda x: x.gather(0, zeros(1, 1024, device=x.device)).sum(), 2),
         (lambda x: x[zeros(4, device=x.device)].sum(), 2),
         (lambda x: x.index_select(0, zeros(4, device=x.device)).sum(), 2),
+        (lambda x: x.take(zeros(4, device=x.device)).sum(), 2),
         (lambda x: x.max(dim=1).values.sum(), 2),
+        # x, the targets, their product with the weights, that plus 1 (the gradient in the end), and the sigmoid.
+        (weighted_entropy, 5),
     ],
 )
 

@@ -99,6 +99,12 @@ def test_a_generator_of_the_readers_is_used():
         assert drawn() == seeded(0)
 
 
+@pytest.mark.parametrize("draw", [torch.rand, torch.randn, torch.randperm])
+def test_a_card_draws_from_its_own_generator(draw):
+    with RandomNumbers():
+        assert draw(20, device=DEVICE).device.type == torch.device(DEVICE).type
+
+
 def test_the_functions_are_the_very_same_afterwards():
     names = ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state")
     before = [getattr(owner, name) for owner in (torch, torch.random) for name in names]

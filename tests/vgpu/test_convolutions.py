@@ -204,3 +204,18 @@ def test_a_copy_in_the_other_format_is_counted(cudnn):
     plain, last = run().peak_allocated, run(channels_last=True).peak_allocated
     assert plain == 2 * one + weight + 100 * MIB
     assert last == 3 * one + weight + 100 * MIB  # the image is copied
+
+
+@pytest.mark.parametrize(("into", "kept"), [(8, 64), (64, 64), (128, 128)])
+def test_a_result_is_never_smaller_than_the_input_where_it_is_transposed_in_three_dimensions(into, kept):
+    """``slow_conv_transpose3d_cuda``, which runs bfloat16 on a T4, begins with one like the input."""
+    storages = []
+
+    def train(device):
+        layer = nn.ConvTranspose3d(into, 64, 3, padding=1, bias=False).to(device, torch.bfloat16)
+        x = torch.randn(16, into, 8, 8, 8).to(device, torch.bfloat16)
+        storages.append(layer(x).untyped_storage().nbytes())
+        yield
+
+    predict(train, gpu="T4", steps=1)
+    assert storages == [16 * kept * 8**3 * 2]

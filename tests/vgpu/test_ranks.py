@@ -127,7 +127,7 @@ def test_a_loop_learns_its_rank_as_from_torchrun():
         yield None
 
     before = dict(os.environ)
-    predict(train, world_size=20, rank=13)
+    predict(train, world_size=20, global_rank=13)
     assert found["environment"] == ["13", "5", "20", "8"]
     assert found["group"] == (13, 20)
     assert found["cards"] == 8
@@ -152,8 +152,8 @@ def test_after_an_error_nothing_is_left():
     [
         ({"world_size": 0}, r"world_size=0 is not a number of ranks: give a whole number from 1 on\."),
         ({"world_size": "8"}, r"world_size='8' is not a number of ranks"),
-        ({"world_size": 4, "rank": 4}, r"rank=4 is not a rank of 4: give one from 0 to 3\."),
-        ({"rank": 1}, r"rank=1 is not a rank of 1: give one from 0 to 0\."),
+        ({"world_size": 4, "global_rank": 4}, r"global_rank=4 is not a rank of 4: give one from 0 to 3\."),
+        ({"global_rank": 1}, r"global_rank=1 is not a rank of 1: give one from 0 to 0\."),
     ],
 )
 def test_ranks_that_cannot_be(ranks, words):

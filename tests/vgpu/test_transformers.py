@@ -4,6 +4,7 @@ import resource
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from memlab import predict
 
@@ -77,3 +78,21 @@ def test_eight_billion_parameters_take_no_memory_here():
     assert trace.by_category["parameter"] > 8e9 * 2
     assert trace.by_category["optimizer state"] == pytest.approx(2 * trace.by_category["parameter"], rel=0.01)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 * 2**20  # KiB: 2 GiB
+
+
+def test_masks_are_those_of_code_that_nobody_traces():
+    """Without a cache the library looks whether sequences are packed, and takes for yes what it cannot read."""
+
+    def train(device):
+        small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**small, vocab_size=256)).to(device)
+        while True:
+            ids = torch.randint(0, 256, (2, 32)).to(device)
+            with torch.autocast(device.type, torch.bfloat16):
+                model(input_ids=ids, use_cache=False)
+            yield
+
+    attention = {event.op for event in predict(train, gpu="A100-40GB").events if "attention" in event.op}
+    assert attention == {"aten._scaled_dot_product_flash_attention"}
+    ids = torch.zeros(1, 1)
+    assert transformers.utils.import_utils.is_fake_tensor(FakeTensorMode().from_tensor(ids))

@@ -257,7 +257,9 @@ def _saved(device: torch.device) -> Steps:
 
 def _scheduled(device: torch.device) -> Steps:
     model = make_model(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-3, device=device), capturable=True)
+    optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+    # Not at once: the optimizer asks whether the number is negative, and a card that computes nothing does not know.
+    optimizer.param_groups[0]["lr"] = torch.tensor(1e-3, device=device)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
     while True:
         yield _train(model, optimizer, device)

@@ -1,6 +1,7 @@
 """Losses of torch.nn, and those that people write by hand, on the output of one linear layer."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -196,7 +197,10 @@ OF_PAIRS: dict[str, Loss] = {
 
 
 class CTC(nn.Module):
-    """40 sequences; the lengths stay on the host, as the documentation has it, so no number of the card is asked."""
+    """40 sequences; the lengths are numbers of the host, so none of the card is asked.
+
+    They are no tensors: under a dispatch mode, with which the X-ray looks, PyTorch takes these to the card's kernel.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,8 +209,9 @@ class CTC(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         scores = self.linear(x).view(-1, 40, 100).log_softmax(2)
         targets = torch.randint(1, 100, (40, 20)).to(x.device)
-        lengths = torch.full((40,), scores.shape[0], dtype=torch.int64), torch.full((40,), 20, dtype=torch.int64)
-        return F.ctc_loss(scores, targets, *lengths, zero_infinity=True)
+        given: Any = (scores.shape[0],) * 40  # tuples, which PyTorch documents and does not type
+        wanted: Any = (20,) * 40
+        return F.ctc_loss(scores, targets, given, wanted, zero_infinity=True)
 
 
 class Products(nn.Module):

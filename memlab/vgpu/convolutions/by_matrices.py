@@ -18,7 +18,10 @@ def forward(work: Work, x: View, w: View, y: View, settings: Settings) -> None:
     """The result."""
     x, w = work.in_format(x, False), work.in_format(w, False)
     if settings.groups == 1:
-        work.result()
+        with work.scope():
+            if begins_as_input(x, settings) and y.nbytes > x.nbytes:
+                work.hold(x.nbytes)
+            work.result()
         _forward_columns(work, x, w, y, settings)
         return
     for _ in range(settings.groups):
@@ -28,6 +31,11 @@ def forward(work: Work, x: View, w: View, y: View, settings: Settings) -> None:
             work.hold(out.nbytes, longer=True)
             _forward_columns(work, part, _part(w, 0, settings.groups), out, settings)
     work.result()
+
+
+def begins_as_input(x: View, settings: Settings) -> bool:
+    """Whether the result is as large as the input at first, and never smaller: ``slow_conv_transpose3d_cuda``."""
+    return settings.transposed and len(x.shape) == 5 and settings.groups == 1
 
 
 def backward(work: Work, grad: View, x: View, w: View, settings: Settings, wanted: tuple[bool, bool, bool]) -> None:

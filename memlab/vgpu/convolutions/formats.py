@@ -5,17 +5,20 @@ from typing import Any
 import torch
 
 from memlab.vgpu.convolutions.arguments import backward_arguments, forward_arguments
+from memlab.vgpu.convolutions.by_matrices import begins_as_input
 from memlab.vgpu.convolutions.choice import suggests_channels_last, uses_cudnn
 from memlab.vgpu.convolutions.views import dense_strides
 from memlab.vgpu.current import current
-from memlab.vgpu.results import make_fake
+from memlab.vgpu.results import make_fake, within
 
 aten = torch.ops.aten
 
 
 def _forward(mode: Any, args: tuple[Any, ...], out: Any) -> Any:
     x, w, settings = forward_arguments(current().card, args)
-    return _last(mode, out) if suggests_channels_last(x, w) and uses_cudnn(x, w, settings) else out
+    if not uses_cudnn(x, w, settings):
+        return within(mode, out, args[0].numel()) if begins_as_input(x, settings) else out
+    return _last(mode, out) if suggests_channels_last(x, w) else out
 
 
 def _backward(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:

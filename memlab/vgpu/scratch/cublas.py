@@ -45,6 +45,13 @@ def _product(first: int) -> Rule:
     return rule
 
 
+def _bmm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # torch/_native/ops/bmm_outer_product: since 2.13 a kernel of Triton makes products of vectors
+    if TORCH >= (2, 13) and args[0].shape[2] == 1:
+        return ()
+    return _product(0)(card, args, out)
+
+
 def _addmm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     copies = _copies(args[1:3])
     return *copies, *(cublas_lt(card) if _adds_a_bias(*args[:3]) else cublas(card))
@@ -99,7 +106,7 @@ def _int_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
 
 RULES: dict[object, Rule] = {
     aten.mm: _product(0),
-    aten.bmm: _product(0),
+    aten.bmm: _bmm,
     aten.addmm: _addmm,
     aten.addmm_: _addmm,
     aten.baddbmm: _product(1),

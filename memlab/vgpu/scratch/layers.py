@@ -24,15 +24,6 @@ def _laid_out(*tensors: torch.Tensor) -> Iterable[int]:
     return [_bytes(tensor) for tensor in tensors if not tensor.is_contiguous()]
 
 
-def _copied(*places: int) -> Rule:
-    """The results, and then contiguous copies of these arguments."""
-
-    def rule(card: Card, args: Given, out: Any) -> Iterable[Step]:
-        return RESULT, *_laid_out(*(args[place] for place in places))
-
-    return rule
-
-
 def _group_norm(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # GroupNormKernelImplInternal: a factor and a term for each channel of each image
     count, channels, pixels = args[3:6]
@@ -47,26 +38,6 @@ def _group_norm_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
     of_channels, of_groups = 4 * count * channels, 4 * count * groups
     factors = () if weight is None or pixels == 1 else (of_channels,)
     return of_channels, of_channels, of_groups, of_groups, *factors
-
-
-def _adaptive_max_pool(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    # adaptive_max_pool2d_out_cuda: the kernel takes and gives contiguous images
-    return RESULT, *_laid_out(*out, args[0])
-
-
-def _adaptive_max_pool_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    return RESULT, *_laid_out(args[0], args[2], out)
-
-
-def _max_pool_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    # max_pool2d_with_indices_backward_out_cuda: the gradient is laid out as the input is
-    channels_last = args[1].dim() == 4 and not args[1].is_contiguous()
-    layout = torch.channels_last if channels_last else torch.contiguous_format
-    return RESULT, *(() if args[0].is_contiguous(memory_format=layout) else (_bytes(args[0]),))
-
-
-def _antialiased(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    return RESULT, *_laid_out(out, args[0])
 
 
 def _im2col(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -114,6 +85,7 @@ def _by_a_product(card: Card, args: Given, out: Any) -> Iterable[Step]:
     (one, one_rows), (two, two_rows) = sides
     yield from (one, one_rows, -one, one_rows, two, two_rows, -two, two_rows)
     yield from (one, one + 2 * one_rows, -one_rows, -one_rows, -one, two + 2 * two_rows, -two_rows, -two_rows, RESULT)
+    yield from cublas(card)
 
 
 def _distances_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -171,20 +143,22 @@ def _scatter_mean(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return RESULT, _bytes(args[3]), _bytes(out), out.numel()
 
 
+def _affine_grid(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # affine_grid_generator_4D and _5D: all points, a coordinate after the other, are multiplied by the matrices
+    width, sizes, aligned = out.element_size(), args[1], args[2]
+    yield width * sizes[0] * prod(sizes[2:]) * (len(sizes) - 1)
+    for steps in reversed(sizes[2:]):  # linspace_from_neg_one
+        size = width * steps
+        yield from ((size, -size) if aligned else (size, size, size, -size, -size, -size))
+    yield from (RESULT, *cublas(card))
+
+
 RULES: dict[object, Rule] = {
     aten.native_group_norm: _group_norm,
     aten.native_group_norm_backward: _group_norm_backward,
-    aten.adaptive_max_pool2d: _adaptive_max_pool,
-    aten.adaptive_max_pool2d_backward: _adaptive_max_pool_backward,
-    aten.max_pool2d_with_indices_backward: _max_pool_backward,
-    aten._upsample_bilinear2d_aa: _antialiased,
-    aten._upsample_bicubic2d_aa: _antialiased,
-    aten._upsample_bilinear2d_aa_backward: _copied(0),
-    aten._upsample_bicubic2d_aa_backward: _copied(0),
-    aten.upsample_bicubic2d_backward: _copied(0),
-    aten.reflection_pad2d: _copied(0),
     aten.im2col: _im2col,
     aten.roll: _roll,
+    aten.affine_grid_generator: _affine_grid,
     aten.unfold_backward: _unfold_backward,
     aten.cumsum: _running,
     aten.cumprod: _running,

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions import steps as convolutions
-from memlab.vgpu.scratch import attention, cublas, indexing, layers, losses, reductions, softmax, sorting
+from memlab.vgpu.scratch import attention, cublas, indexing, laid_out, layers, losses, reductions, softmax, sorting
 from memlab.vgpu.scratch.rule import Step
 
-KINDS = (reductions, indexing, attention, cublas, softmax, losses, sorting, layers, convolutions)
+KINDS = (reductions, indexing, attention, cublas, softmax, losses, sorting, layers, laid_out, convolutions)
 RULES = {operator: rule for kind in KINDS for operator, rule in kind.RULES.items()}
 
 
@@ -17,7 +19,15 @@ def scratch(
 ) -> Sequence[Step]:
     """What the operator allocates, in order; () where that is its results alone."""
     rule = RULES.get(func.overloadpacket)
-    return tuple(rule(card, _by_place(func, args, kwargs) if kwargs else args, out)) if rule else ()
+    if rule is None or _is_on_the_host(out):
+        return ()
+    return tuple(rule(card, _by_place(func, args, kwargs) if kwargs else args, out))
+
+
+def _is_on_the_host(out: Any) -> bool:
+    """Whether the host has made it, of tensors whose numbers are not known there either."""
+    first = out[0] if isinstance(out, tuple | list) and out else out
+    return isinstance(first, torch.Tensor) and first.device.type == "cpu"
 
 
 def _by_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

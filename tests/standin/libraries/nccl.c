@@ -53,7 +53,8 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
 }
 ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t s) {
-    return ncclAllReduce(from, to, count, type, op, comm, s);
+    // Only the root is told where to: DataParallel gives the others NULL.
+    return ((Comm *)comm)->rank == root ? ncclAllReduce(from, to, count, type, op, comm, s) : ncclSuccess;
 }
 ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t s) {

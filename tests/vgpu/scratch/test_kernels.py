@@ -5,18 +5,11 @@ import torch
 
 from memlab.vgpu import find_card
 from memlab.vgpu.scratch import indexing
+from memlab.vgpu.scratch.cublas import cublas
 from memlab.vgpu.scratch.rule import RESULT, Result
-from memlab.vgpu.scratch.table import scratch
+from tests.vgpu.scratch.steps import made, steps
 
 aten = torch.ops.aten
-
-
-def made(*shape, dtype=torch.float32):
-    return torch.empty(shape, dtype=dtype, device="meta")
-
-
-def steps(gpu, operator, *args, out=None, **kwargs):
-    return list(scratch(find_card(gpu), operator, args, operator(*args, **kwargs) if out is None else out, kwargs))
 
 
 def whole(*parts):
@@ -219,11 +212,31 @@ def test_layers_that_take_contiguous_images_copy_others():
     assert steps("T4", aten.im2col.default, last, [3, 3], [1, 1], [1, 1], [1, 1]) == [524_288, 524_288, RESULT]
 
 
+def test_the_points_of_a_grid_are_made_before_the_product():
+    made_of = [aten.affine_grid_generator.default, made(4, 2, 3), [4, 3, 8, 16]]
+    line, column = [64, 64, 64, -64, -64, -64], [32, 32, 32, -32, -32, -32]
+    product = [RESULT, *cublas(find_card("T4"))]
+    assert steps("T4", *made_of, False) == [4 * 4 * 8 * 16 * 3, *line, *column, *product]
+    assert steps("T4", *made_of, True) == [4 * 4 * 8 * 16 * 3, 64, -64, 32, -32, *product]
+
+
+def test_a_product_of_vectors_needs_no_cublas_where_triton_makes_it(monkeypatch):
+    args = aten.bmm.default, made(300, 50, 1), made(300, 1, 64)
+    monkeypatch.setattr("memlab.vgpu.scratch.cublas.TORCH", (2, 13))
+    assert steps("T4", *args) == []
+    monkeypatch.setattr("memlab.vgpu.scratch.cublas.TORCH", (2, 11))
+    assert steps("T4", *args) == list(cublas(find_card("T4")))
+
+
+def test_the_host_needs_no_workspace_of_the_card():
+    assert steps("T4", aten.mv.default, torch.ones(3, 2), torch.ones(2)) == []
+
+
 def test_distances_of_many_points_are_a_product():
     near, far = made(500, 300), made(700, 300)
     assert steps("T4", aten._euclidean_dist.default, near, far) == [
         *(600_000, 2000, -600_000, 2000, 840_000, 2800, -840_000, 2800),
-        *(600_000, 604_000, -2000, -2000, -600_000, 845_600, -2800, -2800, RESULT),
+        *(600_000, 604_000, -2000, -2000, -600_000, 845_600, -2800, -2800, RESULT, *cublas(find_card("T4"))),
     ]
 
 

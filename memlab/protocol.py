@@ -1,0 +1,127 @@
+"""What a ``train`` function is: a generator ``train(device, **settings)`` that yields its loss once a step."""
+
+import inspect
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping
+from numbers import Real
+from types import GeneratorType
+from typing import Any
+
+import torch
+
+from memlab.errors import BadTrain, BadValue
+
+Train = Callable[..., Iterator[Any]]
+
+# Arguments that memlab's own functions take.
+RESERVED = {"steps", "device", "gpu", "world_size", "global_rank", "budget", "xray", "title"}
+
+
+def own_settings(train: Train) -> dict[str, inspect.Parameter]:
+    """The keyword arguments that ``train`` names, by name.
+
+    Raises:
+        BadTrain: ``train`` does not take a device first, or has an argument that memlab itself takes.
+    """
+    if not callable(train):
+        raise BadTrain(f"{train!r} is not a function: give a generator train(device, **settings) that yields its loss.")
+    parameters = list(inspect.signature(train).parameters.values())
+    if not parameters or parameters[0].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
+        raise BadTrain(f"{name_of(train)} takes no device: write it as train(device, **settings).")
+    named = {p.name: p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    for name in named.keys() & RESERVED:
+        raise BadTrain(f"{name_of(train)} has a setting {name!r}, which memlab itself takes: give it another name.")
+    return named
+
+
+def check_settings(train: Train, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run, with the defaults of ``train``'s own keyword arguments filled in.
+
+    Raises:
+        BadTrain: as :func:`own_settings`.
+        BadValue: a setting that ``train`` lacks, or one without a default that is not given.
+    """
+    named = own_settings(train)
+    legal = ", ".join(named) or "none"
+    unknown = [name for name in settings if name not in named]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(train).parameters.values())
+    if unknown and not takes_any:
+        raise BadValue(f"{name_of(train)} has no setting {unknown[0]!r}: its settings are {legal}.")
+    missing = [name for name, p in named.items() if p.default is p.empty and name not in settings]
+    if missing:
+        raise BadValue(f"{name_of(train)} needs a value for {missing[0]!r}: pass {missing[0]}=... (settings: {legal}).")
+    return {name: p.default for name, p in named.items() if p.default is not p.empty} | dict(settings)
+
+
+def start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> Generator[Any, None, None]:
+    """Begin ``train``: its generator.
+
+    Raises:
+        BadTrain: it is none.
+    """
+    generator = train(device, **settings)
+    if not isinstance(generator, GeneratorType):
+        raise BadTrain(
+            f"{name_of(train)} returned {_a(generator)}, not a generator: "
+            "yield the loss once in every training step, as in 'yield loss'."
+        )
+    return generator
+
+
+def loss_of(value: Any, train: Train, computes: bool) -> float | None:
+    """The loss in what ``train`` yielded; None without one, or where numbers are not computed.
+
+    Raises:
+        BadTrain: it yielded something else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, torch.Tensor):
+        if value.numel() == 1 and not value.is_complex():
+            return float(value.detach()) if computes else None
+        found = f"a tensor of shape {tuple(value.shape)}"
+    elif isinstance(value, Real) or getattr(value, "ndim", None) == 0:  # NumPy's numbers and arrays of one
+        return float(value)
+    else:
+        found = _a(value)
+    raise BadTrain(f"{name_of(train)} yielded {found}: yield one number, the loss of the step (or None).")
+
+
+def check_steps(steps: int) -> int:
+    """A number of steps.
+
+    Raises:
+        BadValue: it is none.
+    """
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise BadValue(f"steps={steps!r} is not a number of steps: give a whole number from 1 on.")
+    return steps
+
+
+def check_xray(xray: str) -> bool:
+    """Whether every step is to be X-rayed.
+
+    Raises:
+        BadValue: it is neither ``"auto"`` nor ``"every"``.
+    """
+    if xray not in ("auto", "every"):
+        raise BadValue(f"xray={xray!r} is not known: give 'auto' (some steps) or 'every'.")
+    return xray == "every"
+
+
+def _a(value: object) -> str:
+    """The type of a value with its article: a str, an int."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def name_of(train: Train) -> str:
+    """What a sentence calls ``train``."""
+    return getattr(train, "__name__", type(train).__name__)
+
+
+def plain(value: Any) -> Any:
+    """A setting as a trace keeps it: as it is where JSON has it, else its text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, str | int) else str(value)

@@ -1,0 +1,139 @@
+"""``torchrun -m tests.cuda.ranks FOLDER``: each rank measures the loops on its card, FOLDER/RANK.json has the peaks.
+
+NCCL's watchdog lets go of what a collective used some tenths of a second after it is over: of the buckets of
+DistributedDataParallel, which nobody waits for. On the stand-in all is over at once, so its loops wait after each part
+of a step, as one on a real card does by working.
+"""
+
+import gc
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+from memlab import measure
+from memlab.nets import GPT
+
+WAIT = 0.6 if "STANDIN_CARD" in os.environ else 0  # seconds
+HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
+def wait():
+    if dist.get_backend() == "nccl":
+        torch.cuda.synchronize()
+        time.sleep(WAIT)
+
+
+def gpt():
+    return GPT(depth=4, width=512, heads=4, context=128)
+
+
+def steps(model, optimizer, device, wait=lambda: None):
+    tokens = torch.zeros(8, 128, dtype=torch.long)
+    while True:
+        loss = model(tokens.to(device), tokens.to(device))
+        wait()
+        loss.backward()
+        wait()
+        optimizer.step()
+        optimizer.zero_grad()
+        wait()
+        yield loss
+
+
+def replicated(device, **options):
+    model = DistributedDataParallel(gpt().to(device), **options)
+    yield from steps(model, torch.optim.AdamW(model.parameters()), device, wait)
+
+
+def views(device):
+    yield from replicated(device, gradient_as_bucket_view=True)
+
+
+def small_buckets(device):
+    yield from replicated(device, bucket_cap_mb=1)
+
+
+def sharded_state(device):
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # here: torch warns of itself when it is imported
+
+    model = DistributedDataParallel(gpt().to(device))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW)
+    yield from steps(model, optimizer, device, wait)
+
+
+def sharded(device, *, reshard=True, policy=None, offload=False, on_meta=False):
+    options = {"mp_policy": policy or MixedPrecisionPolicy(), "offload_policy": OffloadPolicy()}
+    if offload:
+        options["offload_policy"] = CPUOffloadPolicy()
+    with torch.device("meta" if on_meta else "cpu"):
+        model = gpt()
+    model = model if on_meta or offload else model.to(device)
+    for block in model.blocks:
+        fully_shard(block, reshard_after_forward=reshard, **options)
+    fully_shard(model, **options)
+    if on_meta:
+        model.to_empty(device=device)
+    yield from steps(model, torch.optim.AdamW(model.parameters()), device)
+
+
+def kept_until_backward(device):
+    yield from sharded(device, reshard=False)
+
+
+def sharded_in_half(device):
+    yield from sharded(device, policy=HALF)
+
+
+def offloaded(device):
+    yield from sharded(device, offload=True)
+
+
+def made_in_shards(device):
+    yield from sharded(device, on_meta=True)
+
+
+def tensor_parallel(device):
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    model = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024)).to(device)
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    optimizer = torch.optim.AdamW(model.parameters())
+    while True:
+        loss = model(torch.zeros(256, 1024, device=device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+LOOPS = (
+    *(replicated, views, small_buckets, sharded_state, sharded, kept_until_backward, sharded_in_half),
+    *(offloaded, made_in_shards, tensor_parallel),
+)
+
+
+def main(folder):
+    rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(rank)
+    peaks = {}
+    for loop in LOOPS:
+        dist.init_process_group("nccl")
+        trace = measure(loop, device="cuda", xray="every")
+        dist.destroy_process_group()  # it keeps the last buckets
+        peaks[loop.__name__] = [[step.peak_allocated for step in trace.steps], trace.peak_reserved]
+        gc.collect()
+        torch.cuda.empty_cache()
+    Path(folder, f"{rank}.json").write_text(json.dumps(peaks))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,39 @@
+"""One rank of many, predicted, against as many processes with NCCL on cards that are not there."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from memlab import predict
+from tests.cuda.ranks import LOOPS
+from tests.standin.cards import FIGURES
+
+pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs the stand-in's card: make test-cuda")
+
+RANKS = (2, 4)
+
+
+@pytest.fixture(scope="module", params=RANKS, ids="{}-ranks".format)
+def measured(request, tmp_path_factory):
+    """The peaks of each rank, and the name of the card."""
+    card = next(card for card, own in FIGURES.items() if own.name == torch.cuda.get_device_name())
+    folder = tmp_path_factory.mktemp("ranks")
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("STANDIN_", "LD_PRELOAD"))}
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.param}"]
+    command = [sys.executable, "-m", "tests.standin", f"{card}:{request.param}", *torchrun]
+    subprocess.run([*command, "-m", "tests.cuda.ranks", folder], check=True, env=outside, timeout=300)
+    return card, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(request.param)]
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+def test_a_rank_takes_what_is_predicted(loop, measured):
+    card, ranks = measured
+    for rank in {0, len(ranks) - 1}:
+        trace = predict(loop, gpu=card, world_size=len(ranks), global_rank=rank)
+        peaks, reserved = ranks[rank][loop.__name__]
+        assert [step.peak_allocated for step in trace.steps] == pytest.approx(peaks, rel=0.005)
+        assert trace.peak_reserved == pytest.approx(reserved, rel=0.03)
