@@ -48,8 +48,8 @@ class Challenge:
         steps: how many steps are compared.
         rules: further rules. Each is called with the answer and its trace, and says whether it is kept, and in a
             sentence why. The first line of its docstring states it beforehand.
-        world_size: on how many ranks an answer trains, processes of this machine (:func:`memlab.cluster.measure`),
-            where the baseline trains alone. Memory is that of the rank that takes most, work that of all together.
+        world_size: on how many ranks an answer trains, as in :func:`memlab.cluster.measure`; the baseline trains alone.
+            Memory is then that of the rank that takes most, work that of all together.
         **settings: passed on to both.
 
     Raises:

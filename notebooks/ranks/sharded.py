@@ -85,3 +85,16 @@ def train_in_turn(device, *, strategies, each=3, **settings):
     """Some steps with each strategy, one strategy after the other: starting the ranks takes longer than the steps."""
     for strategy in strategies:
         yield from islice(train(device, strategy=strategy, **settings), each)
+
+
+def train_whole(device, *, batch_size=4, depth=4, width=32, context=32):
+    """The whole batch in one process, without any of this: what all of the above is held to."""
+    torch.manual_seed(0)
+    model = GPT(depth=depth, width=width, heads=max(4, width // 128), context=context).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for tokens, targets in batches(batch_size, context):
+        loss = model(tokens.to(device), targets.to(device))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss

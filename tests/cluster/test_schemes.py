@@ -25,6 +25,7 @@ TWO = (
     ("fsdp", {}),
     ("fsdp", {"reshard": False}),
     ("fsdp", {"context": 33}),
+    *(("sharded", {"strategy": strategy}) for strategy in ("ddp", "zero-1", "zero-2", "zero-3")),
 )
 FOUR = (("fsdp_and_tensor_parallel", {}),)
 
@@ -154,6 +155,20 @@ def test_fsdp_frees_what_it_has_gathered(traces):
 
 def _block():
     return {name: shape for name, shape in shapes().items() if name.startswith("blocks.0.")}
+
+
+# A pass over the parameters is half of them for each of two ranks; stage 1 broadcasts all of them besides.
+@pytest.mark.parametrize(("strategy", "times"), [("ddp", 1), ("zero-1", 2), ("zero-2", 1), ("zero-3", 1.5)])
+def test_what_each_stage_of_zero_sends(traces, strategy, times):
+    numbers = sum(map(math.prod, shapes().values()))
+    for trace in traces[repr(("sharded", {"strategy": strategy}))]:
+        assert trace.sent == 4 * numbers * times
+
+
+def test_zero_1_cuts_the_optimizer_state_between_tensors(traces):
+    states = [trace.start[Category.OPTIMIZER_STATE] for trace in traces[repr(("sharded", {"strategy": "zero-1"}))]]
+    assert sum(states) == adamw(shapes().values())[2]
+    assert max(states) < 0.6 * sum(states)
 
 
 # Predicted: the same loops on a virtual card
