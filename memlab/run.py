@@ -159,7 +159,7 @@ class Run:
     def __enter__(self) -> "Run":
         with ExitStack() as undo:
             if self._device.takes_turns:
-                undo.enter_context(turn(self._stopping, self._on_wait))
+                undo.enter_context(turn(self._stopping, self._on_wait, brief=not self._device.computes))
             self._device.clear_leftovers()
             # Or Python's collector walks through all of PyTorch's own objects, for longer than a small step takes.
             gc.freeze()
