@@ -59,6 +59,14 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _WORDS)
 
 
+def out_of_memory_behind(error: BaseException) -> BaseException | None:
+    """The error, or the one that it was raised from, that says so: a pipeline's stage wraps what ends it in its own."""
+    behind: BaseException | None = error
+    while behind is not None and not is_out_of_memory(behind):
+        behind = behind.__cause__
+    return behind
+
+
 def asked_bytes(error: BaseException) -> int | None:
     """The size that failed, from the allocators' own words: "Tried to allocate 12.00 MiB", "allocate 96 bytes"."""
     match = re.search(r"allocate:? (\d+(?:\.\d+)?) ?(GiB|MiB|KiB|bytes)", str(error))

@@ -15,7 +15,7 @@ import torch
 from memlab.devices import Device, open_device
 from memlab.devices.leftovers import clear_broken_backward
 from memlab.errors import BadTrain
-from memlab.oom import asked_bytes, is_out_of_memory
+from memlab.oom import asked_bytes, out_of_memory_behind
 from memlab.protocol import Train, check_settings, check_steps, check_xray, loss_of, name_of, plain, start
 from memlab.trace import OutOfMemory, Phase, Step, Trace
 from memlab.tracking import Xray
@@ -159,7 +159,7 @@ class Run:
     def __enter__(self) -> "Run":
         with ExitStack() as undo:
             if self._device.takes_turns:
-                undo.enter_context(turn(self._stopping, self._on_wait))
+                undo.enter_context(turn(self._stopping, self._on_wait, brief=not self._device.computes))
             self._device.clear_leftovers()
             # Or Python's collector walks through all of PyTorch's own objects, for longer than a small step takes.
             gc.freeze()
@@ -236,13 +236,15 @@ class Run:
         except StopIteration:
             return False
         except RuntimeError as error:
-            if not is_out_of_memory(error):
+            short = out_of_memory_behind(error)
+            if short is None:
                 raise
             loss = None
-            failed = self._tracker.failed or OutOfMemory(asked_bytes(error), 0, self._budget, Phase.OTHER, "", "")
-            self.oom = replace(failed, limit=failed.limit or self._budget, message=str(error))
+            failed = self._tracker.failed or OutOfMemory(asked_bytes(short), 0, self._budget, Phase.OTHER, "", "")
+            self.oom = replace(failed, limit=failed.limit or self._budget, message=str(short))
             # The frames of the failed step still hold its tensors.
-            traceback.clear_frames(error.__traceback__)
+            for raised in (error, short):
+                traceback.clear_frames(raised.__traceback__)
         self._device.wait()
         seconds = time.perf_counter() - begun if self._device.computes else None
         peak = self._keep_xray(index) if xrayed else self._device.peak_allocated()

@@ -10,6 +10,7 @@ from memlab.errors import Stopped
 SECONDS = 0.05  # between two looks at whether to stop waiting
 
 _measuring = threading.RLock()  # a run inside a run, in one thread, goes on
+_brief = False  # whether the run whose turn it is only predicts, and so is over in a moment
 
 
 def _warn() -> None:
@@ -17,22 +18,30 @@ def _warn() -> None:
 
 
 @contextmanager
-def turn(stopping: threading.Event, on_wait: Callable[[], None] | None) -> Iterator[None]:
+def turn(stopping: threading.Event, on_wait: Callable[[], None] | None, *, brief: bool = False) -> Iterator[None]:
     """A context in which no other thread of this process is inside one.
 
     Args:
         stopping: ends the waiting when it is set.
-        on_wait: called once if there is something to wait for; by default that is said in a warning.
+        on_wait: called once if there is something to wait for; by default that is said in a warning, unless the other
+            run is a brief one.
+        brief: whether this one is: a prediction.
 
     Raises:
         Stopped: ``stopping`` was set while waiting.
     """
+    global _brief
     if not _measuring.acquire(blocking=False):
-        (on_wait or _warn)()
+        if on_wait is not None:
+            on_wait()
+        elif not _brief:
+            _warn()
         while not _measuring.acquire(timeout=SECONDS):
             if stopping.is_set():
                 raise Stopped
+    before, _brief = _brief, brief
     try:
         yield
     finally:
+        _brief = before
         _measuring.release()

@@ -331,3 +331,21 @@ def test_lazy_modules_get_their_bytes_when_they_first_run():
     assert trace.start[Category.PARAMETER] == weights
     assert trace.start[Category.GRADIENT] == weights
     assert trace.start[Category.BUFFER] == 4 * 2 * 16 + 8
+
+
+def wrapping(device):
+    weight = torch.nn.Parameter(torch.ones(4, device=device))
+    while True:
+        try:
+            loss = (weight * torch.zeros(2**28, 4, device=device)).sum()
+        except RuntimeError as error:
+            raise RuntimeError("a stage failed to run forward") from error
+        loss.backward()
+        yield loss
+
+
+def test_out_of_memory_is_a_result_too_where_another_error_was_raised_from_it():
+    trace = measure(wrapping, device="cpu", budget="1 MiB")
+    assert trace.oom is not None
+    assert trace.oom.asked == 2**32
+    assert "stage" not in trace.oom.message
