@@ -93,9 +93,25 @@ def check_steps(steps: int) -> int:
     Raises:
         BadValue: it is none.
     """
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+    if not is_whole(steps) or steps < 1:
         raise BadValue(f"steps={steps!r} is not a number of steps: give a whole number from 1 on.")
     return steps
+
+
+def check_world_size(world_size: Any) -> int:
+    """A number of ranks.
+
+    Raises:
+        BadValue: it is none.
+    """
+    if not is_whole(world_size) or world_size < 1:
+        raise BadValue(f"world_size={world_size!r} is not a number of ranks: give a whole number from 1 on.")
+    return int(world_size)
+
+
+def is_whole(number: Any) -> bool:
+    """Whether it is a whole number: True and False are none."""
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def check_xray(xray: str) -> bool:

@@ -23,8 +23,6 @@ from memlab.tracking.randomness import RandomNumbers
 from memlab.turns import turn
 from memlab.units import parse_bytes
 
-# arguments of measure, predict and Lab
-
 
 def measure(
     train: Train,

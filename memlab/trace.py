@@ -47,6 +47,15 @@ class Step:
     peak_allocated: int | None
     xrayed: bool
 
+    def to_plain(self) -> dict[str, Any]:
+        """The step as JSON has it; :meth:`from_plain` gives back an equal one."""
+        return asdict(self) | {"loss": _portable(self.loss)}
+
+    @classmethod
+    def from_plain(cls, fields: Mapping[str, Any]) -> "Step":
+        """The step that :meth:`to_plain` gave."""
+        return cls(**{**fields, "loss": _number(fields["loss"])})
+
 
 @dataclass(frozen=True, repr=False)
 class Trace:
@@ -201,7 +210,7 @@ class Trace:
         fields = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         fields["settings"] = dict(self.settings)
         fields["start"] = dict(self.start)
-        fields["steps"] = [asdict(step) | {"loss": _portable(step.loss)} for step in self.steps]
+        fields["steps"] = [step.to_plain() for step in self.steps]
         fields["events"] = _columns(self.events)
         fields["notes"], fields["guesses"] = list(self.notes), list(self.guesses)
         fields["oom"] = asdict(self.oom) if self.oom else None
@@ -221,7 +230,7 @@ class Trace:
                 raise NotATrace(f"This trace has format {found!r}, this memlab reads {FORMAT}: record it again.")
             oom = fields.pop("oom")
             return cls(
-                steps=tuple(Step(**step | {"loss": _number(step["loss"])}) for step in fields.pop("steps")),
+                steps=tuple(map(Step.from_plain, fields.pop("steps"))),
                 start={Category(name): count for name, count in fields.pop("start").items()},
                 events=tuple(_rows(fields.pop("events"))),
                 notes=tuple(fields.pop("notes", ())),

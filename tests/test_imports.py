@@ -91,8 +91,8 @@ def test_the_measurement_of_loaded_packages_works():
 # The rooms of the house, files and folders of the package, the lowest first: each may import from those before it.
 ROOMS = (
     *("errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "trace"),
-    *("files", "shipped", "palette", "logbook", "sizes", "data", "nets", "techniques"),
-    *("allocator", "tracking", "devices", "vgpu", "protocol", "run", "cluster"),
+    *("files", "shipped", "palette", "logbook", "sizes", "protocol", "data", "nets", "techniques"),
+    *("allocator", "tracking", "devices", "vgpu", "run", "cluster"),
     *("plots", "rank_plots", "display", "record", "lab", "cli", "__main__", "__init__"),
 )
 MOST_LINES = 350

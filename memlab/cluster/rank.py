@@ -44,8 +44,7 @@ class Rank:
             case "hello":
                 self.pid = content["pid"]
             case "step":
-                step = content["step"]
-                self.steps.append(Step(**step | {"loss": None if step["loss"] is None else float(step["loss"])}))
+                self.steps.append(Step.from_plain(content["step"]))
             case "trace":
                 self.trace = Trace.from_json(content["trace"])
             case "error":

@@ -13,11 +13,11 @@ from memlab.cluster import faults
 from memlab.cluster.launch import Launch
 from memlab.cluster.lines import Listener
 from memlab.cluster.rank import Rank
-from memlab.cluster.size import backend, check_world_size
+from memlab.cluster.size import backend
 from memlab.cluster.target import target_of
 from memlab.devices import Cpu
 from memlab.errors import BadValue
-from memlab.protocol import Train
+from memlab.protocol import Train, check_world_size
 from memlab.run import Run
 from memlab.trace import Step, Trace
 from memlab.turns import turn

@@ -9,17 +9,6 @@ from memlab.errors import BadValue
 FEWEST = 4  # ranks that a CPU of any size may share: a mesh of two by two needs them
 
 
-def check_world_size(world_size: object) -> int:
-    """A number of ranks.
-
-    Raises:
-        BadValue: it is none.
-    """
-    if not isinstance(world_size, int) or isinstance(world_size, bool) or world_size < 1:
-        raise BadValue(f"world_size={world_size!r} is not a number of ranks: give a whole number from 1 on.")
-    return world_size
-
-
 def backend(world_size: int, device: str | torch.device | None) -> str:
     """``"nccl"`` or ``"gloo"``: what carries the messages of so many ranks. By default NCCL where there are the GPUs.
 

@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import traceback
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from memlab.cluster.target import load
 from memlab.devices import open_device
 from memlab.errors import BadValue
 from memlab.run import Run
-from memlab.trace import Step
 
 
 def main() -> int:
@@ -96,17 +95,13 @@ def _train(arguments: argparse.Namespace, device: torch.device, speaker: Speaker
             if run.xray_step != told:  # before its step, which may be drawn at once
                 told = run.xray_step
                 _tell_trace(run, speaker)
-            speaker.say("step", step=_portable(step))
+            speaker.say("step", step=step.to_plain())
     _tell_trace(run, speaker)
 
 
 def _tell_trace(run: Run, speaker: Speaker) -> None:
     trace = replace(run.trace(), rank=dist.get_rank(), world_size=dist.get_world_size())
     speaker.say("trace", trace=trace.to_json())
-
-
-def _portable(step: Step) -> dict[str, Any]:
-    return asdict(step) | {"loss": None if step.loss is None else str(step.loss)}  # JSON has no NaN
 
 
 def _described(error: BaseException, file: str) -> dict[str, Any]:

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memlab.cluster import ClusterRun
-from memlab.cluster.size import check_world_size
 from memlab.devices import open_device
 from memlab.errors import BadValue
 from memlab.lab.choices import Choice, Doubling, OneOf
-from memlab.protocol import Train
+from memlab.protocol import Train, check_world_size
 from memlab.run import Run
 from memlab.trace import Step
 

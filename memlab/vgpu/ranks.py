@@ -14,7 +14,9 @@ from typing import Any
 from torch import distributed
 
 from memlab.errors import BadValue
-from memlab.patching import Change, Patches
+from memlab.patching import Change, Patches, where
+from memlab.protocol import check_world_size, is_whole
+from memlab.vgpu.current import is_predicting
 from memlab.vgpu.internals import fake_store, finished_work, forget_meshes, stages_that_ask_nobody
 
 SHAPES = (
@@ -30,15 +32,9 @@ def check_ranks(world_size: int | None, global_rank: int) -> None:
     Raises:
         BadValue: if not.
     """
-    if world_size is not None and (not _is_whole(world_size) or world_size < 1):
-        raise BadValue(f"world_size={world_size!r} is not a number of ranks: give a whole number from 1 on.")
-    ranks = world_size or 1
-    if not _is_whole(global_rank) or not 0 <= global_rank < ranks:
+    ranks = 1 if world_size is None else check_world_size(world_size)
+    if not is_whole(global_rank) or not 0 <= global_rank < ranks:
         raise BadValue(f"global_rank={global_rank!r} is not a rank of {ranks}: give one from 0 to {ranks - 1}.")
-
-
-def _is_whole(number: Any) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
 
 
 @contextmanager
@@ -85,7 +81,8 @@ def _changes() -> Iterator[Change]:
         return tensor._local_tensor.device
 
     yield DTensor, "device", property(device)
-    yield from stages_that_ask_nobody(SHAPES)
+    for owner, name, method in stages_that_ask_nobody(SHAPES):
+        yield owner, name, where(is_predicting, method, getattr(owner, name))
 
 
 _ON_THE_CARD = Patches(_changes)

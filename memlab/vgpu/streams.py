@@ -63,14 +63,17 @@ def _change_stream(stream: int) -> int:
 
 
 def current_stream(device: Any = None) -> Stream:
+    """The one that work goes to now."""
     return Stream(stream_id=current().memory.blocks.stream)
 
 
 def default_stream(device: Any = None) -> Stream:
+    """The one that work goes to at first."""
     return Stream(stream_id=0)
 
 
 def set_stream(stream: Stream) -> None:
+    """Work goes to this one from now on."""
     _change_stream(stream.cuda_stream)
 
 

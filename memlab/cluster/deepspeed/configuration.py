@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from memlab.cluster.deepspeed.keys import remarks
-from memlab.cluster.size import check_world_size
 from memlab.errors import BadValue
+from memlab.protocol import check_world_size
 
 BUCKET = 500_000_000  # numbers, DeepSpeed's default
 CLIPPING = 1.0  # of the gradients' norm, DeepSpeed's default since 0.19
