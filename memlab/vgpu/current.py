@@ -49,6 +49,11 @@ class Prediction:
         self._streams += 1
         return 1 + (self._streams - 1) % STREAMS
 
+    def end(self) -> None:
+        """Let go of the host's tensors: PyTorch may keep what belongs to a prediction for longer than it lasts."""
+        self.files.clear()
+        self.written.clear()
+
     def ask(self, line: str) -> int:
         """A line asks for a number that nobody knows; how often it has in this step."""
         self.guessed[line] = None

@@ -77,6 +77,7 @@ class VirtualGpu(Device):
         """The context of a whole run: afterwards PyTorch and all that ``belongings`` lead to are as they were."""
         local = min(self.world_size, CARDS_OF_A_MACHINE)
         with process_group(self._ranks, self.rank, local), PATCHES, self._prediction.undo:
+            self._prediction.undo.callback(self._prediction.end)
             self._prediction.undo.callback(Belongings(*belongings).restore)
             yield
 
