@@ -10,7 +10,7 @@ from memlab.allocator import OutOfRoom
 from memlab.categories import Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
-from memlab.tracking.internals import on_again
+from memlab.tracking.internals import higher_order_kernel, on_again
 from memlab.tracking.nested import is_wrapper
 from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
@@ -49,6 +49,9 @@ class VirtualTracker(Tracker):
             with on_again(self):
                 return way(*args, **(kwargs or {}))
         self._types = types
+        if not types and (kernel := higher_order_kernel(func, CARD.type)):
+            with on_again(self):
+                return kernel(*args, **(kwargs or {}))
         if not types and not (kwargs and "device" in kwargs):  # the host's own affair
             return self._mode.run(func, types, args, kwargs or {})
         return self._see_operator(func, args, kwargs or {})

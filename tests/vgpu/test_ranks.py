@@ -36,7 +36,7 @@ def replicated(device, *, bucket_cap_mb=25, gradient_as_bucket_view=False):
     yield from steps(DistributedDataParallel(model, **options), device)
 
 
-def sharded(device, *, reshard=True, on_meta=False):
+def sharded(device, *, reshard=True, on_meta=False, fill=False):
     with torch.device("meta" if on_meta else device):
         model = MLP(DEPTH, WIDTH)
     for layer in model.blocks:
@@ -44,6 +44,9 @@ def sharded(device, *, reshard=True, on_meta=False):
     fully_shard(model, reshard_after_forward=reshard)
     if on_meta:
         model.to_empty(device=device)
+    if fill:
+        for parameter in model.parameters():
+            nn.init.normal_(parameter)
     yield from steps(model, device)
 
 
@@ -55,6 +58,11 @@ def tensor_parallel(device):
 
 def of(trace, category):
     return trace.start.get(category, 0)
+
+
+def test_pieces_that_are_filled_at_random_are_as_large_as_those_that_are_not():
+    filled = predict(sharded, world_size=4, on_meta=True, fill=True)
+    assert filled.by_category == predict(sharded, world_size=4, on_meta=True).by_category
 
 
 def test_a_replica_holds_everything_and_buckets_as_large_as_the_gradients():
