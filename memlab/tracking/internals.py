@@ -37,9 +37,11 @@ except ImportError:
     is_dense = None
 
 try:
-    from torch._ops import HigherOrderOperator
+    from torch._ops import HigherOrderOperator as _HigherOrderOperator
+
+    _higher_order: Any = _HigherOrderOperator
 except ImportError:
-    HigherOrderOperator: Any = ()
+    _higher_order = ()
 
 try:
     from torch.autograd.graph import _engine_run_backward
@@ -213,7 +215,7 @@ def higher_order_kernel(func: Any, device: str) -> Any:
 
     Lost without the names: a DTensor that draws, or flex attention, fails in an X-rayed step, in PyTorch's words.
     """
-    if not isinstance(func, HigherOrderOperator):
+    if not isinstance(func, _higher_order):
         return None
     keys = (getattr(torch._C.DispatchKey, name) for name in (device.upper(), "CompositeExplicitAutograd"))
     return next((func.py_kernels[key] for key in keys if key in func.py_kernels), None)

@@ -220,6 +220,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.nn.Module, "_apply", swapping.keeping_buffers),
     (torch.nn.Module, "to", _on_the_card),
     (torch.nn.parameter.UninitializedTensorMixin, "materialize", swapping.materializing),  # type: ignore[attr-defined]
+    (torch.UntypedStorage, "data_ptr", tensors.storage_address),
     (torch, "set_default_device", _taken_back),
     (torch, "tensor", _with_index),
     (torch, "as_tensor", _with_index),
