@@ -38,6 +38,25 @@ def test_a_storage_that_is_freed_has_no_address():
     assert seen(address) == 0
 
 
+# Data that come and go
+
+
+def test_a_parameter_whose_data_were_away_gets_its_gradient():
+    def work(device):
+        layer = torch.nn.Linear(512, 512, bias=False).to(device)
+        out = layer(torch.ones(2, 512, device=device))
+        there = torch.cuda.memory_allocated()
+        layer.weight.data = layer.weight.data.cpu()
+        away, place = torch.cuda.memory_allocated(), layer.weight.device.type
+        layer.weight.data = layer.weight.data.to(device)
+        out.sum().backward()
+        return there, away, place, layer.weight.grad.device.type
+
+    there, away, place, gradient = seen(work)
+    assert (place, gradient) == ("cpu", "cuda")
+    assert away == there - 4 * 512 * 512
+
+
 # The names of the card
 
 
