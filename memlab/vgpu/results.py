@@ -129,7 +129,7 @@ def make_fake(mode: Any, tensor: torch.Tensor, device: torch.device) -> FakeTens
     return fake
 
 
-def as_of_the_card(value: torch.Tensor, like: FakeTensor) -> torch.Tensor:
+def as_of_the_card(value: torch.Tensor, like: Any) -> torch.Tensor:
     """A tensor of the host that C++ takes for one of the card, as ``like`` is one."""
     return make_fake(like.fake_mode, value.detach().to("meta"), CARD)
 
