@@ -1,5 +1,5 @@
 """The command line: ``memlab lab``, ``memlab doctor``, ``memlab measure``, ``memlab predict``,
-``memlab record``, ``memlab logbook``.
+``memlab fit``, ``memlab record``, ``memlab logbook``.
 
 A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int``. This package is the
 only one that prints, and no module in it imports torch before its command runs.
@@ -9,15 +9,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from memlab.cli import doctor, lab, logbook, measure, predict, record
+from memlab.cli import doctor, fit, lab, logbook, measure, predict, record
 from memlab.errors import MemlabError
 
-_COMMANDS = (lab, doctor, measure, predict, record, logbook)
+_COMMANDS = (lab, doctor, measure, predict, fit, record, logbook)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 2 after a :class:`MemlabError`, 130 after Ctrl-C."""
-    args = _parser().parse_args(argv)
+    args = _parse(argv)
     try:
         return args.run(args)
     except MemlabError as error:
@@ -25,6 +25,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments; settings may stand before options, between and after them, which argparse does not take."""
+    parser = _parser()
+    args, rest = parser.parse_known_args(argv)
+    if rest and (not hasattr(args, "settings") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        args.settings += rest
+    return args
 
 
 def _parser() -> argparse.ArgumentParser:

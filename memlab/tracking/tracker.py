@@ -80,6 +80,8 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizers = OptimizersAtWork(self._tracked_thread, self._enter_optimizer, self._residents.state)
         self._flops = FlopCounter()
         self.notes: list[str] = []  # sentences about the run, each once
+        self.least_seconds: float | None = None  # of the last step, where a card is predicted
+        self.likely_seconds: float | None = None
         self.stopping = threading.Event()  # when it is set, the step ends at its next operator
 
     @classmethod

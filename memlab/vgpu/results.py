@@ -5,7 +5,7 @@ same of the same operators over and over, so the answers are kept: the layers of
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -14,7 +14,25 @@ from memlab.vgpu.names import CARD, SLOT
 
 MOST = 100_000  # answers; a network has hundreds
 
-_answers: dict[tuple[Any, ...], Callable[..., Any] | None] = {}
+
+class Answer:
+    """What is known of an operator with such arguments.
+
+    Attributes:
+        func: the operator.
+        build: makes its result anew; None where that is not possible.
+        work: what it does, once somebody has worked that out: see ``time/work.py``.
+    """
+
+    __slots__ = ("build", "func", "work")
+
+    def __init__(self, func: Any, build: Callable[..., Any] | None):
+        self.func = func
+        self.build = build
+        self.work: Any = None
+
+
+_answers: dict[tuple[Any, ...], Answer] = {}
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _TAGS = (torch.Tag.inplace_view, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
@@ -23,21 +41,21 @@ class _NotCacheable(Exception):
     """An argument or a result that has no short description."""
 
 
-def remembered(
-    mode: FakeTensorMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], work_out: Callable[[], Any]
-) -> Any:
-    """The result of the operator; ``work_out()`` gives it where no answer is known yet."""
+def remembered(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], work_out: Callable[[], Any]) -> Any:
+    """The result of the operator; ``work_out()`` gives it where no answer is known yet. ``mode.answer`` is what is."""
     key = _key(func, args, kwargs)
     if key is None:
         return work_out()
-    build: Callable[..., Any] | Literal[False] | None = _answers.get(key, False)
-    if build is False:
+    answer = _answers.get(key)
+    if answer is None:
         out = work_out()
         if len(_answers) > MOST:
             _answers.clear()
-        _answers[key] = _builder(func, args, out)
-        return out
-    return work_out() if build is None else build(mode, args)
+        answer = _answers[key] = Answer(func, _builder(func, args, out))
+    else:
+        out = work_out() if answer.build is None else answer.build(mode, args)
+    mode.answer = answer  # last, for working it out asks for others
+    return out
 
 
 def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
