@@ -1,4 +1,4 @@
-"""What is asked again with the same arguments is answered as before, while a notebook runs with one change after another.
+"""What is asked again with the same arguments is answered as before, while a notebook runs with changes, one by one.
 
 Only where no cell has a say: training loops in ``notebooks/ranks``, which real ranks import, seeded and in processes of
 their own. To start these takes longer than all the rest.
