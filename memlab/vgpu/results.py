@@ -4,7 +4,7 @@
 same of the same operators over and over, so the answers are kept: the layers of a GPT are alike, and so are the steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -86,9 +86,10 @@ def _builder(func: Any, args: tuple[Any, ...], out: Any) -> Callable[..., Any] |
     if any(item.layout is not torch.strided for item in _tensors(out)):
         return None  # sparse: without a storage of its own
     if isinstance(out, tuple | list):
+        if _share_a_new_storage(args, out):
+            return None
         parts: list[Any] = [_builder(func, args, item) for item in out]
-        fresh = [id(item.untyped_storage()) for item in out if isinstance(item, torch.Tensor)]
-        if None in parts or len(set(fresh)) < len(fresh):
+        if None in parts:
             return None
         kind = list if isinstance(out, list) else tuple
         return lambda mode, args: kind([build(mode, args) for build in parts])
@@ -103,6 +104,13 @@ def _builder(func: Any, args: tuple[Any, ...], out: Any) -> Callable[..., Any] |
         if isinstance(arg, FakeTensor) and arg.untyped_storage() is out.untyped_storage():
             return _view(index, out)
     return _fresh(func, out)
+
+
+def _share_a_new_storage(args: tuple[Any, ...], results: Sequence[Any]) -> bool:
+    """Whether results are views of each other, and not of an argument as the parts of a split are."""
+    given = {id(item.untyped_storage()) for item in _tensors(args)}
+    new = [identity for item in _tensors(results) if (identity := id(item.untyped_storage())) not in given]
+    return len(set(new)) < len(new)
 
 
 def _tensors(out: Any) -> list[torch.Tensor]:
