@@ -17,7 +17,8 @@ _COMMANDS = (lab, doctor, measure, predict, record, logbook)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 2 after a :class:`MemlabError`, 130 after Ctrl-C."""
-    args = _parser().parse_args(argv)
+    own, arguments = _parted(sys.argv[1:] if argv is None else argv)
+    args = _parser().parse_args(own, argparse.Namespace(arguments=arguments))
     try:
         return args.run(args)
     except MemlabError as error:
@@ -25,6 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _parted(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The words for memlab, and those behind ``--``, which are a script's own."""
+    own = words.index("--") if "--" in words else len(words)
+    return words[:own], words[own + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:
