@@ -4,6 +4,7 @@ import argparse
 
 from memlab.cli.functions import add_arguments, is_script, load_function, read_settings
 from memlab.cli.report import show, title
+from memlab.units import parse_bytes
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -38,9 +39,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _predict_script(args: argparse.Namespace) -> int:
     from memlab.script import Script
+    from memlab.script.advice import changes
     from memlab.script.child import ask
 
     script = Script(args.target, *args.arguments).with_options(**read_settings(args.settings))
     answer = ask(script, gpu=args.gpu, steps=args.steps, budget=args.budget)
     show(repr(script), answer.trace, args.json)
+    if answer.trace.oom:
+        for line in changes(script, answer, args.gpu, args.budget and parse_bytes(args.budget)):
+            print(line, flush=True)
     return 0

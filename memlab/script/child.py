@@ -13,6 +13,7 @@ from memlab import errors
 from memlab.errors import ScriptFailed
 from memlab.protocol import check_steps
 from memlab.script.command import Command
+from memlab.script.options import Option
 from memlab.trace import Trace
 
 
@@ -21,7 +22,7 @@ class Answer:
     """What came of a run: its trace, and the options that the script has with the values that they had."""
 
     trace: Trace
-    options: tuple[dict[str, Any], ...]
+    options: tuple[Option, ...]
 
 
 def ask(
@@ -31,18 +32,20 @@ def ask(
     gpu: str | None = None,
     device: str | None = None,
     budget: str | int | None = None,
+    is_endless: bool = False,
     is_quiet: bool = False,
 ) -> Answer:
     """Run a script in a new process: predicted, where a card is named, else measured.
 
-    What it prints comes out on this process's stderr, unless ``is_quiet``. When this returns, the process is gone and
+    What it prints comes out on this process's stderr, unless ``is_quiet``. ``is_endless``: on a
+    card with the same kernels and room for everything. When this returns, the process is gone and
     so are the files that a predicted script has written.
 
     Raises:
         MemlabError: what came in the way, see :meth:`memlab.script.Script.predict`.
     """
     request = {"path": str(script.path), "arguments": script.arguments, "steps": check_steps(steps)}
-    request |= {"gpu": gpu, "device": device, "budget": budget}
+    request |= {"gpu": gpu, "device": device, "budget": budget, "is_endless": is_endless}
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
         status = _run(request | {"folder": folder}, Path(folder), is_quiet)
         file = Path(folder, "answer.json")
@@ -53,7 +56,7 @@ def ask(
         answer = json.loads(file.read_text())
     if "error" in answer:
         raise getattr(errors, answer["error"])(answer["message"])
-    return Answer(Trace.from_json(answer["trace"]), tuple(answer["options"]))
+    return Answer(Trace.from_json(answer["trace"]), tuple(Option(**option) for option in answer["options"]))
 
 
 def _run(request: dict[str, Any], folder: Path, is_quiet: bool) -> int:

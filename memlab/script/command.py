@@ -1,14 +1,12 @@
 """A training script as it is: a file and the words of its command line."""
 
-import ast
-import runpy
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import types
 from pathlib import Path
 from typing import Any, Self
 
 from memlab.errors import BadValue
+from memlab.script.options import Option, in_source
 
 
 class Command:
@@ -27,7 +25,7 @@ class Command:
 
         True is an option alone where the script defines it so, and then False is none.
         """
-        known = {option.name: option for option in _options(self.path)}
+        known = {option.name: option for option in in_source(self.path)}
         words = (known.get(name, Option(f"--{name}")).word(value) for name, value in settings.items())
         return type(self)(self.path, *self.arguments, *filter(None, words))
 
@@ -35,37 +33,9 @@ class Command:
         """Run it in this process, as ``python`` would; it chooses its device itself."""
         sys.argv[:] = [str(self.path), *self.arguments]
         sys.path.insert(0, str(self.path.parent.resolve()))
-        runpy.run_path(str(self.path), run_name="__main__")
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of a command line, ``"--batch-size"``; ``is_flag`` where it takes no value."""
-
-    flag: str
-    is_flag: bool = False
-
-    @property
-    def name(self) -> str:
-        """As a setting is named: ``"batch_size"``."""
-        return self.flag.lstrip("-").replace("-", "_")
-
-    def word(self, value: Any) -> str:
-        """What stands on the command line for this value; nothing for a flag that is not set."""
-        if self.is_flag and isinstance(value, bool):
-            return self.flag if value else ""
-        return f"{self.flag}={value}"
-
-
-def _options(path: Path) -> Iterator[Option]:
-    """The options that a file gives to ``add_argument``."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
-            names = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-            actions = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "action"]
-            for name in names:
-                if name.startswith("--"):
-                    yield Option(name, is_flag="'store_true'" in actions)
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        main.__dict__.update(__file__=str(self.path), __builtins__=__builtins__)
+        exec(compile(self.path.read_bytes(), str(self.path), "exec", dont_inherit=True), main.__dict__)
 
 
 def _checked(path: Path) -> Path:

