@@ -73,7 +73,7 @@ def _of_action(action: argparse.Action, parsed: argparse.Namespace) -> Option:
 
 
 def of_constants(path: Path, values: Mapping[str, Any]) -> list[Option]:
-    """The constants at the top of a script, which some scripts let ``--name=value`` set, with their values at its end."""
+    """The constants at the top of a script, which some let ``--name=value`` set, with the values that they had."""
     nodes = (node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.Assign))
     names = (target.id for node in nodes for target in node.targets if isinstance(target, ast.Name))
     return [Option(f"--{name}", values[name]) for name in names if isinstance(values.get(name), _PLAIN)]
