@@ -108,7 +108,8 @@ def predict(
         Exception: whatever ``train`` itself raises, as it is.
     """
     if isinstance(train, RunsElsewhere):
-        return train.predict(gpu=gpu, steps=steps, budget=budget, **settings)
+        ranks = {"world_size": world_size, "global_rank": global_rank}
+        return train.predict(gpu=gpu, steps=steps, budget=budget, **ranks, **settings)
     from memlab.vgpu.gpu import VirtualGpu  # here, because a process that only measures has no use for it
 
     device = VirtualGpu(gpu, world_size=world_size, global_rank=global_rank)

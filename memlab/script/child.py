@@ -30,12 +30,13 @@ def ask(
     *,
     steps: int,
     gpu: str | None = None,
+    ranks: tuple[int | None, int] = (None, 0),
     device: str | None = None,
     budget: str | int | None = None,
     is_endless: bool = False,
     is_quiet: bool = False,
 ) -> Answer:
-    """Run a script in a new process: predicted, where a card is named, else measured.
+    """Run a script in a new process: predicted, where a card is named, else measured. Of so many ``ranks``, one.
 
     What it prints comes out on this process's stderr, unless ``is_quiet``. ``is_endless``: on a
     card with the same kernels and room for everything. When this returns, the process is gone and
@@ -45,7 +46,7 @@ def ask(
         MemlabError: what came in the way, see :meth:`memlab.script.Script.predict`.
     """
     request = {"path": str(script.path), "arguments": script.arguments, "steps": check_steps(steps)}
-    request |= {"gpu": gpu, "device": device, "budget": budget, "is_endless": is_endless}
+    request |= {"gpu": gpu, "ranks": ranks, "device": device, "budget": budget, "is_endless": is_endless}
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
         status = _run(request | {"folder": folder}, Path(folder), is_quiet)
         file = Path(folder, "answer.json")

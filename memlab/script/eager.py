@@ -2,11 +2,11 @@
 
 import functools
 import multiprocessing
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import distributed
 
 from memlab.errors import Refused
 from memlab.patching import Change, Patches
@@ -20,8 +20,10 @@ def changes() -> Iterator[Change]:
     yield torch.jit, "script", _as_written("torch.jit.script")
     yield torch.nn.Module, "compile", lambda module, *args, **kwargs: _note("torch.compile")
     yield torch.utils.data.DataLoader, "__init__", _without_workers(torch.utils.data.DataLoader.__init__)
-    yield torch.multiprocessing, "start_processes", _no_ranks
-    yield sys.modules["torch.multiprocessing.spawn"], "start_processes", _no_ranks
+    yield torch.multiprocessing, "start_processes", _one_rank
+    yield torch.multiprocessing, "spawn", _one_rank
+    yield distributed, "init_process_group", _there_already(distributed.init_process_group)
+    yield distributed, "destroy_process_group", _there_already(distributed.destroy_process_group)
     for name in ("SpawnProcess", "ForkServerProcess"):
         if hasattr(multiprocessing.context, name):
             yield getattr(multiprocessing.context, name), "_Popen", staticmethod(_no_process)
@@ -66,8 +68,16 @@ def _no_process(process: Any) -> None:
     )
 
 
-def _no_ranks(*args: Any, **kwargs: Any) -> None:
-    raise Refused(
-        f"the script starts processes that train, at {where()}: a prediction follows one of them, so let the script "
-        "train alone, or predict a train function with world_size."
-    )
+def _one_rank(function: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, **kwargs: Any) -> None:
+    """Of the processes that would train, the one that is predicted is this one."""
+    if nprocs > 1 and not distributed.is_initialized():
+        raise Refused(
+            f"the script starts {nprocs} processes that train, at {where()}: a prediction follows one of them, so say "
+            "how many there are in all (--world-size)."
+        )
+    function(distributed.get_rank() % nprocs if distributed.is_initialized() else 0, *args)
+
+
+def _there_already(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The process group of the prediction, which is there from its beginning to its end."""
+    return lambda *args, **kwargs: None if distributed.is_initialized() else real(*args, **kwargs)

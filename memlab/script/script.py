@@ -22,8 +22,17 @@ class Script(Command):
         BadValue: there is no such file, or it is no Python.
     """
 
-    def predict(self, *, gpu: str = "T4", steps: int = 3, budget: str | int | None = None, **settings: Any) -> Trace:
-        """What :func:`memlab.predict` does with it.
+    def predict(
+        self,
+        *,
+        gpu: str = "T4",
+        world_size: int | None = None,
+        global_rank: int = 0,
+        steps: int = 3,
+        budget: str | int | None = None,
+        **settings: Any,
+    ) -> Trace:
+        """What :func:`memlab.predict` does with it; ``world_size`` is what ``torchrun`` would tell it.
 
         Raises:
             BadTrain: it made no step.
@@ -31,7 +40,8 @@ class Script(Command):
             ScriptFailed: it raised something of its own.
             MemlabError: as :func:`memlab.predict`.
         """
-        return ask(self.with_options(**settings), gpu=gpu, steps=steps, budget=budget).trace
+        ranks = (world_size, global_rank)
+        return ask(self.with_options(**settings), gpu=gpu, ranks=ranks, steps=steps, budget=budget).trace
 
     def measure(
         self, *, steps: int = 3, device: str | None = None, budget: str | int | None = None, **settings: Any

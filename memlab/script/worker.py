@@ -55,7 +55,7 @@ def _device(request: dict[str, Any]) -> Device:
         return open_device(request["device"])
     from memlab.vgpu.gpu import VirtualGpu
 
-    device = VirtualGpu(request["gpu"])
+    device = VirtualGpu(request["gpu"], world_size=request["ranks"][0], global_rank=request["ranks"][1])
     if request["is_endless"]:
         device.card = replace(device.card, capacity=ENDLESS)
     return device
@@ -90,6 +90,8 @@ def _raised(script: Command, error: Exception) -> MemlabError:
         return behind
     sys.stderr.write("".join(_shown(error, script)))
     first = str(error).strip().partition("\n")[0]
+    if "environment variable RANK expected" in first:
+        first = "it is written for torchrun, so say how many ranks there are (--world-size)."
     return ScriptFailed(f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}")
 
 
