@@ -12,8 +12,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "predict",
         help="predict what a train function, or a script as it is, would take on a GPU",
-        usage="memlab predict FILE[:FUNCTION] [key=value ...] [--gpu CARD] [--world-size N] [--steps N] [--budget SIZE] "
-        "[--json FILE] [-- ARGUMENTS OF THE SCRIPT]",
+        usage="memlab predict FILE[:FUNCTION] [key=value ...] [--gpu CARD] [--world-size N] [--steps N] "
+        "[--budget SIZE] [--json FILE] [-- ARGUMENTS OF THE SCRIPT]",
         description="Run the function on a virtual GPU, which computes nothing, and print the peak memory that the "
         "real one would reach. Out of memory is a result like any other, with exit status 0. FILE alone is a script: "
         "it is run as it is, until its steps are made. What it prints is on stderr, what it writes is thrown away.",
