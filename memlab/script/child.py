@@ -11,7 +11,6 @@ from typing import Any
 
 from memlab import errors
 from memlab.errors import ScriptFailed
-from memlab.protocol import check_steps
 from memlab.script.command import Command
 from memlab.script.options import Option
 from memlab.trace import Trace
@@ -45,7 +44,7 @@ def ask(
     Raises:
         MemlabError: what came in the way, see :meth:`memlab.script.Script.predict`.
     """
-    request = {"path": str(script.path), "arguments": script.arguments, "steps": check_steps(steps)}
+    request = {"path": str(script.path), "arguments": script.arguments, "steps": steps}
     request |= {"gpu": gpu, "ranks": ranks, "device": device, "budget": budget, "is_endless": is_endless}
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
         status = _run(request | {"folder": folder}, Path(folder), is_quiet)
