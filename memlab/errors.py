@@ -41,5 +41,13 @@ class RankFailed(MemlabError, RuntimeError):
     """A run of several ranks, one of which raised something, was killed, or fell silent; its traceback is a note."""
 
 
+class ScriptFailed(MemlabError, RuntimeError):
+    """A script that raised something, or ended its own process; its traceback is a note."""
+
+
+class Refused(MemlabError, PermissionError):
+    """What a script may not do while it is predicted: reach the network, start a process, write past the overlay."""
+
+
 class Stopped(BaseException):
     """A run that was asked to stop, within a step or while it waited for its turn."""

@@ -17,7 +17,7 @@ _COMMANDS = (lab, doctor, measure, predict, fit, record, logbook)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 2 after a :class:`MemlabError`, 130 after Ctrl-C."""
-    args = _parse(argv)
+    args = _parse(sys.argv[1:] if argv is None else argv)
     try:
         return args.run(args)
     except MemlabError as error:
@@ -27,15 +27,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments; settings may stand before options, between and after them, which argparse does not take."""
     parser = _parser()
-    args, rest = parser.parse_known_args(argv)
+    own, arguments = _parted(argv)
+    args, rest = parser.parse_known_args(own, argparse.Namespace(arguments=arguments))
     if rest and (not hasattr(args, "settings") or any(word.startswith("-") for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         args.settings += rest
     return args
+
+
+def _parted(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The words for memlab, and those behind ``--``, which are a script's own."""
+    own = words.index("--") if "--" in words else len(words)
+    return words[:own], words[own + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:

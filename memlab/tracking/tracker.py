@@ -3,7 +3,7 @@
 import sys
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -220,7 +220,7 @@ class Tracker(Storages, TorchDispatchMode):
             return randomness.call(func, args, kwargs)
         except RuntimeError as error:  # noted here, where the module at work is still known
             if is_out_of_memory(error):
-                self.failed = self._failure(asked_bytes(error))
+                self.failed = replace(self._failure(asked_bytes(error)), message=str(error))
             raise
 
     def _turn_compiler_off(self) -> None:

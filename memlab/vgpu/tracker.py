@@ -119,5 +119,8 @@ class VirtualTracker(Tracker):
 
     def _refuse(self, segment: int) -> NoReturn:
         memory = self._memory
-        self.failed = replace(self._failure(segment), in_use=memory.blocks.allocated, limit=memory.limit)
-        raise BudgetExceeded(memory.out_of_memory(segment))
+        message = memory.out_of_memory(segment)
+        self.failed = replace(
+            self._failure(segment), in_use=memory.blocks.allocated, limit=memory.limit, message=message
+        )
+        raise BudgetExceeded(message)
