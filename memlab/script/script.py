@@ -42,8 +42,8 @@ class Script(Command):
             ScriptFailed: it raised something of its own.
             MemlabError: as :func:`memlab.predict`.
         """
-        options = {"gpu": gpu, "ranks": (world_size, global_rank), "steps": steps, "budget": budget}
-        return ask(self.with_options(**settings), **options, snapshot=snapshot).trace
+        ranks, script = (world_size, global_rank), self.with_options(**settings)
+        return ask(script, gpu=gpu, ranks=ranks, steps=steps, budget=budget, snapshot=snapshot).trace
 
     def measure(
         self, *, steps: int = 3, device: str | None = None, budget: str | int | None = None, **settings: Any

@@ -36,7 +36,7 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     refused: list[str] = []
     options = follow_parsers()
     try:
-        device = _device(request)
+        device: Any = _device(request)
         run = ScriptRun(script, device, steps=request["steps"], budget=request["budget"])
         if not device.computes:
             refused = _set_apart(folder)
