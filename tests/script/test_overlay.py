@@ -116,6 +116,9 @@ def test_a_copy_a_link_and_a_folder_to_work_in(there):
         os.chdir("runs/1")
         Path("here.txt").write_text("here")
         print(open("here.txt").read(), *os.listdir())
+        Path("touched.txt").touch()
+        os.truncate("../../data/a.txt", 2)
+        print(os.path.getsize("touched.txt"), open("../../data/a.txt").read())
         os.chmod("here.txt", 0o600)
         os.utime("here.txt")
         with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +129,7 @@ def test_a_copy_a_link_and_a_folder_to_work_in(there):
         connection.commit()
         print(os.path.exists("runs.db"))
     """
-    assert run(text, there) == ["deep", "old", "old", "here", "here.txt", "temporary.txt", "True"]
+    assert run(text, there) == ["deep", "old", "old", "here", "here.txt", "0", "ol", "temporary.txt", "True"]
 
 
 def test_what_the_overlay_does_not_catch_is_refused(there):
