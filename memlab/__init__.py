@@ -11,6 +11,9 @@ from memlab.versions import __version__ as __version__
 
 if TYPE_CHECKING:
     from memlab.errors import MemlabError as MemlabError
+    from memlab.fitting import Fit as Fit
+    from memlab.fitting import fit as fit
+    from memlab.fitting import max_batch as max_batch
     from memlab.lab import Challenge as Challenge
     from memlab.lab import Claim as Claim
     from memlab.lab import Guess as Guess
@@ -26,12 +29,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "Challenge": "memlab.lab",
     "Claim": "memlab.lab",
+    "Fit": "memlab.fitting",
     "Guess": "memlab.lab",
     "Lab": "memlab.lab",
     "MemlabError": "memlab.errors",
     "Saving": "memlab.lab",
     "Trace": "memlab.trace",
+    "fit": "memlab.fitting",
     "format_bytes": "memlab.units",
+    "max_batch": "memlab.fitting",
     "measure": "memlab.run",
     "predict": "memlab.run",
     "size": "memlab.sizes",

@@ -18,10 +18,10 @@ def register() -> None:
 
 
 def html(trace: "Trace") -> str:
-    """The trace as a notebook shows it: the picture, and under it the sentence and the notes."""
+    """The trace as a notebook shows it: the picture, and under it the sentences and the notes."""
     from memlab.plots import timeline  # here, because `import memlab` loads nothing heavy
 
     encoded = base64.b64encode(timeline(trace).png()).decode()
-    sentence, *notes = (escape(text) for text in (trace.sentence, *trace.notes))
+    sentence, *notes = (escape(text) for text in (trace.sentence, trace.time_sentence, *trace.notes) if text)
     picture = f'<img alt="{sentence}" src="data:image/png;base64,{encoded}">'
     return "".join((picture, *(f"<p>{text}</p>" for text in (sentence, *notes))))

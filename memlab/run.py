@@ -236,6 +236,8 @@ class Run:
             rank=self._device.rank,
             world_size=self._device.world_size,
             sent=self._sent,
+            least_seconds=None if self.oom else self._tracker.least_seconds,
+            likely_seconds=None if self.oom else self._tracker.likely_seconds,
         )
 
     @property

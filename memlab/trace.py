@@ -16,7 +16,7 @@ from typing import Any
 from memlab.categories import Category, Phase
 from memlab.errors import NotATrace
 from memlab.oom import OutOfMemory
-from memlab.units import format_bytes
+from memlab.units import format_bytes, format_seconds
 
 __all__ = ["Category", "Event", "OutOfMemory", "Phase", "Step", "Trace"]
 
@@ -80,6 +80,9 @@ class Trace:
         rank: which of the processes that train together this one is, from 0.
         world_size: how many processes train together.
         sent: bytes that this rank sends to others in a step, the last that was X-rayed, with the ring algorithms.
+        least_seconds: what the predicted card takes for the last step at the very least (``vgpu/time/roofline.py``),
+            never a measurement; None where it was measured, or memory ran out.
+        likely_seconds: what it probably takes (``vgpu/time/estimate.py``), which may be far off.
     """
 
     source: str
@@ -98,6 +101,8 @@ class Trace:
     rank: int = 0
     world_size: int = 1
     sent: int = 0
+    least_seconds: float | None = None
+    likely_seconds: float | None = None
 
     @cached_property
     def allocated(self) -> tuple[int, ...]:
@@ -182,6 +187,14 @@ class Trace:
         return f"peak {format_bytes(self.peak_allocated)} in {self.peak_phase}{place}: {self._largest}{self._guessed}"
 
     @property
+    def time_sentence(self) -> str:
+        """How long a predicted step takes, ``at least 41 ms a step on T4, probably about 60 ms``; else ``""``."""
+        if self.least_seconds is None or self.likely_seconds is None:
+            return ""
+        least, likely = format_seconds(self.least_seconds), format_seconds(self.likely_seconds)
+        return f"at least {least} a step on {self.device}, probably about {likely}"
+
+    @property
     def _guessed(self) -> str:
         if not self.guesses:
             return ""
@@ -259,6 +272,8 @@ _PLAIN_FIELDS = (
     "rank",
     "world_size",
     "sent",
+    "least_seconds",
+    "likely_seconds",
 )
 _EVENT_TEXTS = ("category", "phase", "module", "op")
 

@@ -1,4 +1,4 @@
-"""Bytes to text and text to bytes: the only place where a KiB, MiB or GiB is made.
+"""Bytes to text and text to bytes: the only place where a KiB, MiB or GiB is made; and seconds to text.
 
 Everywhere else a number of bytes is an ``int``.
 """
@@ -38,6 +38,15 @@ def format_bytes(count: int) -> str:
             digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
             return f"{'-' if count < 0 else ''}{value:.{digits}f} {unit}"
     return f"{count} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds as text with two significant digits: ``41 ms``, ``1.2 s``, ``340 s``."""
+    for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
+        value = float(f"{seconds / factor:.2g}")
+        if value >= 1 or unit == "us":
+            break
+    return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
 
 
 def parse_bytes(text: str | int) -> int:

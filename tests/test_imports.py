@@ -93,7 +93,7 @@ def test_the_measurement_of_loaded_packages_works():
 ROOMS = (
     *("errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "trace"),
     *("files", "shipped", "palette", "logbook", "sizes", "protocol", "data", "nets", "techniques"),
-    *("allocator", "tracking", "devices", "vgpu", "run", "script", "cluster"),
+    *("allocator", "tracking", "devices", "vgpu", "run", "fitting", "script", "cluster"),
     *("plots", "rank_plots", "display", "record", "lab", "cli", "__main__", "__init__"),
 )
 MOST_LINES = 350

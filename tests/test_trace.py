@@ -30,6 +30,8 @@ TRACES = st.builds(
     flops=COUNTS,
     oom=st.none() | FAILURES,
     notes=st.lists(TEXTS, max_size=2).map(tuple),
+    least_seconds=st.none() | st.floats(0, 1e6),
+    likely_seconds=st.none() | st.floats(0, 1e6),
 )
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab.errors import BadValue
-from memlab.units import GIB, KIB, MIB, format_bytes, parse_bytes
+from memlab.units import GIB, KIB, MIB, format_bytes, format_seconds, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,11 @@ def test_a_whole_number_reads_back_exactly(count):
 @given(st.integers(min_value=-(2**63), max_value=2**63))
 def test_a_minus_sign_is_all_that_differs(count):
     assert format_bytes(-count).removeprefix("-") == format_bytes(count).removeprefix("-")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0.0 us"), (5.25e-6, "5.2 us"), (0.000996, "1.0 ms"), (0.0412, "41 ms"), (0.996, "1.0 s"), (341, "340 s")],
+)
+def test_seconds_are_said_with_two_digits(seconds, text):
+    assert format_seconds(seconds) == text

@@ -43,6 +43,8 @@ def report(title: str, trace: "Trace") -> Iterator[str]:
     yield f"{'flops of a step':<22}{trace.flops:,}"
     yield ""
     yield f"{capital(trace.sentence)}."
+    if trace.time_sentence:
+        yield f"{capital(trace.time_sentence)}."
     if trace.oom and trace.peak_reserved is not None:  # an allocator said it
         yield trace.oom.message
     yield from trace.notes

@@ -22,6 +22,7 @@ from memlab.tracking.internals import (
     COMPILER,
     TorchDispatchMode,
     called_by_engine,
+    higher_order_kernel,
     in_compiled_code,
     is_fake,
     modes_above,
@@ -67,6 +68,8 @@ class Tracker(Storages, TorchDispatchMode):
         allocator: reads what the device's own allocator counts, None where it has none (the CPU).
     """
 
+    supports_higher_order_operators = True  # they come to __torch_dispatch__ as any other
+
     def __init__(self, device: torch.device, *, budget: int | None = None, allocator: Allocator | None = None):
         TorchDispatchMode.__init__(self)
         Storages.__init__(self, device, budget)
@@ -77,6 +80,8 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizers = OptimizersAtWork(self._tracked_thread, self._enter_optimizer, self._residents.state)
         self._flops = FlopCounter()
         self.notes: list[str] = []  # sentences about the run, each once
+        self.least_seconds: float | None = None  # of the last step, where a card is predicted
+        self.likely_seconds: float | None = None
         self.stopping = threading.Event()  # when it is set, the step ends at its next operator
 
     @classmethod
@@ -155,6 +160,9 @@ class Tracker(Storages, TorchDispatchMode):
             return NotImplemented  # the wrapper's own rules are asked next; what they do with its inner tensors is seen
         if types and any(map(is_fake, types)):
             return func(*args, **(kwargs or {}))
+        if not types and (kernel := higher_order_kernel(func, self.device.type)):
+            with on_again(self):
+                return kernel(*args, **(kwargs or {}))
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -31,7 +31,7 @@ from memlab.vgpu.internals import (
 from memlab.vgpu.kernels import CORRECTIONS, LIKE, OUR_OWN, SIZED
 from memlab.vgpu.names import CARD, ENGINE, SLOT
 from memlab.vgpu.refusals import depends_on_data, nested, no_kernel, two_devices
-from memlab.vgpu.results import make_fake, remembered
+from memlab.vgpu.results import Answer, make_fake, remembered
 
 prim_device = torch.ops.prim.device.default
 aten = torch.ops.aten
@@ -52,6 +52,7 @@ class VirtualMode(FakeTensorMode):
         self.prediction = prediction
         self.attributes: dict[torch.device, dict[str, Any]] = {}  # of a fake tensor; see results.make_fake
         self._outer: list[Prediction | None] = []
+        self.answer: Answer | None = None  # what was remembered of the last operator; see results.remembered
         self._within = False  # an operator that PyTorch takes apart to find the shapes of its result
 
     def __enter__(self) -> "VirtualMode":
@@ -75,6 +76,7 @@ class VirtualMode(FakeTensorMode):
         """One operator, for the tracker above: straight, without a way through PyTorch's dispatcher once more."""
         if unset_mode(FAKE_MODE) is None:
             return func(*args, **kwargs)  # PyTorch has set the mode aside: what it does now is for itself
+        self.answer = None
         try:
             return self.__torch_dispatch__(func, types, args, kwargs)
         finally:

@@ -10,7 +10,7 @@ from memlab.allocator import OutOfRoom
 from memlab.categories import Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
-from memlab.tracking.internals import on_again
+from memlab.tracking.internals import higher_order_kernel, on_again
 from memlab.tracking.nested import is_wrapper
 from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
@@ -20,6 +20,8 @@ from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import compiled_code
 from memlab.vgpu.scratch.rule import Result
+from memlab.vgpu.time.clock import Clock
+from memlab.vgpu.time.speeds import SPEEDS
 
 
 class VirtualTracker(Tracker):
@@ -31,6 +33,7 @@ class VirtualTracker(Tracker):
         super().__init__(CARD, allocator=prediction.memory)
         self._memory = prediction.memory
         self._mode = mode
+        self._clock = Clock(SPEEDS[prediction.card.name])
         self._undo = prediction.undo
         self._untraced = False
 
@@ -49,6 +52,9 @@ class VirtualTracker(Tracker):
             with on_again(self):
                 return way(*args, **(kwargs or {}))
         self._types = types
+        if not types and (kernel := higher_order_kernel(func, CARD.type)):
+            with on_again(self):
+                return kernel(*args, **(kwargs or {}))
         if not types and not (kwargs and "device" in kwargs):  # the host's own affair
             return self._mode.run(func, types, args, kwargs or {})
         return self._see_operator(func, args, kwargs or {})
@@ -56,12 +62,22 @@ class VirtualTracker(Tracker):
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         out = self._mode.run(func, self._types, args, kwargs)
+        self._clock.count(func, args, kwargs, out, self._mode.answer, self._memory.blocks.stream)
         try:
             in_backward = self._phase is Phase.BACKWARD
             self._memory.run_kernel(func, args, kwargs, out, in_backward, partial(self._see_result, out))
         except OutOfRoom as error:
             self._refuse(error.segment)
         return out
+
+    def __enter__(self) -> "VirtualTracker":
+        self._clock.start()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)
+        self.least_seconds, self.likely_seconds = self._clock.least_seconds(), self._clock.likely_seconds()
 
     def _see_result(self, out: Any, which: Result) -> None:
         """Take blocks for results now, when the operator's kernel does; for the rest they are taken after it."""

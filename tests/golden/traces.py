@@ -47,7 +47,14 @@ SMALLER = replace(
     flops=2 * 10**9,
 )
 ON_A_CARD = replace(MEASURED, device="NVIDIA L4", peak_reserved=258 * MIB)
-PREDICTED = replace(ON_A_CARD, source="predicted", device="T4", steps=(Step(None, None, 236 * MIB, True),))
+PREDICTED = replace(
+    ON_A_CARD,
+    source="predicted",
+    device="T4",
+    steps=(Step(None, None, 236 * MIB, True),),
+    least_seconds=0.0412,
+    likely_seconds=0.0618,
+)
 WITH_NOTES = replace(PREDICTED, notes=("Line 7 asked for a number from the card, which is guessed as 0.",))
 EMPTY = replace(MEASURED, start={}, events=())
 NO_MODULE = replace(MEASURED, events=(Event(800 * MIB, Category.WORKSPACE, Phase.OTHER, "", "aten.mm"),))
@@ -56,4 +63,4 @@ PLACED = OutOfMemory(48 * MIB, 100 * MIB, 128 * MIB, Phase.FORWARD, "blocks.0.ml
 ON_THE_CARD = OutOfMemory(2 * GIB, 13 * GIB, None, Phase.BACKWARD, "", "aten.mm", "CUDA out of memory. Tried it.")
 UNKNOWN = OutOfMemory(None, 0, None, Phase.OTHER, "", "")
 FAILED = replace(MEASURED, events=tuple(FORWARD[:2]), oom=PLACED)
-PREDICTED_TO_FAIL = replace(PREDICTED, events=tuple(FORWARD), oom=ON_THE_CARD)
+PREDICTED_TO_FAIL = replace(PREDICTED, events=tuple(FORWARD), oom=ON_THE_CARD, least_seconds=None, likely_seconds=None)

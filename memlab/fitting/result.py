@@ -1,0 +1,133 @@
+"""What ``fit`` found."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memlab.categories import Category
+from memlab.text import capital
+from memlab.trace import Trace
+from memlab.units import format_bytes, format_seconds
+
+RESIDENTS = (Category.PARAMETER, Category.BUFFER, Category.GRADIENT, Category.OPTIMIZER_STATE)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One combination of settings, and what was predicted for it.
+
+    Attributes:
+        settings: the values of the choices.
+        trace: the prediction.
+        samples: how many samples a step has, None where no setting says it.
+    """
+
+    settings: Mapping[str, Any]
+    trace: Trace
+    samples: int | None
+
+    @property
+    def seconds(self) -> float:
+        """What a sample probably takes, or a step where no setting says how many samples it has."""
+        return (self.trace.likely_seconds or 0.0) / (self.samples or 1)
+
+    @property
+    def needed(self) -> int:
+        """Bytes that the allocator has to hold."""
+        return self.trace.peak_reserved or 0
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Settings that the loop itself does not take, with its words."""
+
+    settings: Mapping[str, Any]
+    words: str
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The settings that fit, the fastest first.
+
+    Attributes:
+        device: the card's name.
+        room: bytes that may be held on it.
+        rows: the fastest of each combination of menus that fits and is worth it.
+        nearest: where nothing fits, what needs the least memory, on a card that has it.
+        refused: what the loop itself refused.
+        wished: the first of each menu and the top of the range.
+        notes: sentences about the choices.
+        tried: how many predictions it took.
+        combinations: how many there are.
+        stopped: whether it was interrupted.
+        measured: what the first row took on the CUDA device of this machine, None without one.
+    """
+
+    device: str
+    room: int
+    rows: tuple[Candidate, ...]
+    nearest: Candidate | None
+    refused: tuple[Refused, ...]
+    wished: Mapping[str, Any]
+    notes: tuple[str, ...]
+    tried: int
+    combinations: int
+    stopped: bool = False
+    measured: Trace | None = None
+
+    @property
+    def best(self) -> Candidate | None:
+        """The fastest that fits, None if nothing does."""
+        return self.rows[0] if self.rows else None
+
+    @property
+    def sentence(self) -> str:
+        """What fits best, what was given up for it and by how much it fits; or why nothing does."""
+        if self.best is not None:
+            return self._fitting(self.best)
+        if self.nearest is not None:
+            return self._lacking(self.nearest)
+        if self.refused:
+            return f"the loop takes none of the settings: {self.refused[0].words}"
+        return "interrupted before anything was known"
+
+    def _fitting(self, best: Candidate) -> str:
+        wished = [f"{name} {value!r}" for name, value in self.wished.items() if best.settings[name] != value]
+        instead = f" instead of {' and '.join(wished)}" if wished else ", as wished"
+        what = "a sample" if best.samples else "a step"
+        room = f"{format_bytes(best.needed)} of {format_bytes(self.room)} on {self.device}"
+        time = f"{format_bytes(self.room - best.needed)} to spare, probably {format_seconds(best.seconds)} {what}"
+        return f"fits: {words(best.settings)}{instead}: {room}, {time}"
+
+    def _lacking(self, nearest: Candidate) -> str:
+        trace = nearest.trace
+        at_peak = trace.by_category
+        residents = sum(at_peak.get(category, 0) for category in RESIDENTS)
+        if residents > self.room:
+            binds = f"parameters, gradients and optimizer state alone are {format_bytes(residents)}"
+        else:
+            category, count = max(at_peak.items(), key=lambda item: item[1])
+            where = trace.peak_module or trace.peak_op
+            binds = f"at its peak in {trace.peak_phase} at {where} {format_bytes(count)} are {category.plural}"
+        lack = format_bytes(nearest.needed - self.room)
+        needs = f"needs {format_bytes(nearest.needed)}, {lack} more than {format_bytes(self.room)} on {self.device}"
+        return f"nothing fits; the nearest, {words(nearest.settings)}, {needs}: {binds}"
+
+    def lines(self) -> Iterator[str]:
+        """The result as lines of text."""
+        yield f"{capital(self.sentence)}."
+        for row in self.rows:
+            time = f"{format_seconds(row.seconds):>8}"
+            yield f"{time}{format_bytes(row.needed):>10}  {words(row.settings)}"
+        for refused in self.refused:
+            yield f"Not possible: {words(refused.settings)}: {refused.words}"
+        yield from self.notes
+        yield f"{self.tried} predictions for {self.combinations} combinations{', interrupted' * self.stopped}."
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def words(settings: Mapping[str, Any]) -> str:
+    """Settings as they are typed."""
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items()) or "the loop as it is"

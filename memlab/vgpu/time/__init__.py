@@ -1,0 +1,1 @@
+"""How long a step takes at least on a card, and how long probably."""

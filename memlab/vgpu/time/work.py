@@ -1,0 +1,185 @@
+"""What an operator does: floating-point operations and the bytes that it cannot do without."""
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from memlab.tracking.operators import operator
+from memlab.vgpu.names import CARD
+
+aten = torch.ops.aten
+
+
+class Kind(StrEnum):
+    """What limits an operator, as far as its name tells."""
+
+    PRODUCT = "matrix product"
+    ATTENTION = "attention"
+    CONVOLUTION = "convolution"
+    MEMORY = "memory"
+    TO_CARD = "copy to the card"
+    TO_HOST = "copy to the host"
+
+
+class Work:
+    """What one operator does. Compared by identity: operators that are alike share it.
+
+    Attributes:
+        kind: what it is.
+        dtype: of what it multiplies.
+        flops: floating-point operations as they are counted, a multiply-add as two; of causal attention half.
+        least_flops: the same by the fastest algorithm: of convolutions, Winograd's.
+        read: bytes of the arguments that it reads whole, on the card, each storage once, what is broadcast once.
+        written: bytes of its results, and of what it changes in place.
+    """
+
+    __slots__ = ("dtype", "flops", "kind", "least_flops", "read", "written")
+
+    def __init__(self, kind: Kind, dtype: torch.dtype, flops: int, least_flops: float, read: int, written: int):
+        self.kind = kind
+        self.dtype = dtype
+        self.flops = flops
+        self.least_flops = least_flops
+        self.read = read
+        self.written = written
+
+
+NOTHING = Work(Kind.MEMORY, torch.float32, 0, 0, 0, 0)
+
+
+def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Work:
+    """What an operator does that was called so and gave ``out``; ``NOTHING`` for views."""
+    known = operator(func)
+    if known.is_view or known.is_composite or known.collective or func.overloadpacket in _NOTHING:
+        return NOTHING
+    if (between := _between(func, args, out)) is not None:
+        return between
+    read, written = _bytes(_read(func, args, kwargs)), _bytes(_written(func, args, out))
+    if known.formula is None:
+        return Work(Kind.MEMORY, torch.float32, 0, 0, read, written) if read or written else NOTHING
+    flops = _flops(known.formula, args, kwargs, out)
+    kind = _KINDS.get(func.overloadpacket) or (Kind.ATTENTION if "attention" in known.name else Kind.PRODUCT)
+    if kind is Kind.ATTENTION and _argument(func, args, kwargs, "is_causal"):
+        flops //= 2
+    least = flops / _winograd(func, args) if kind is Kind.CONVOLUTION else flops
+    return Work(kind, next(_tensors(args)).dtype, flops, least, read, written)
+
+
+def _between(func: Any, args: tuple[Any, ...], out: Any) -> Work | None:
+    """A copy from host to card or back."""
+    if func.overloadpacket not in _COPIES or not isinstance(out, Tensor):
+        return None
+    source = args[1] if func.overloadpacket is aten.copy_ else args[0]
+    if not isinstance(source, Tensor) or (source.device == CARD) is (out.device == CARD):
+        return None
+    kind = Kind.TO_CARD if out.device == CARD else Kind.TO_HOST
+    return Work(kind, out.dtype, 0, 0, min(_size(source), _size(out)), 0)
+
+
+def _flops(formula: Callable[..., int], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+    try:
+        return formula(*args, **kwargs, out_val=out)
+    except Exception:  # others' code, for a count beside the point: what it cannot read counts nothing
+        return 0
+
+
+def _winograd(func: Any, args: tuple[Any, ...]) -> float:
+    """How many times fewer multiplications the largest of cuDNN's tiles needs: four results a side and stride 1.
+
+    Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): a kernel of ``k`` takes ``k + 3``
+    instead of ``4 k`` multiplications a side.
+    """
+    weight = args[2 if func.overloadpacket is aten.convolution_backward else 1]
+    stride = args[4 if func.overloadpacket is aten.convolution_backward else 3]
+    if weight.dim() < 4 or any(step != 1 for step in stride):
+        return 1
+    return prod(4 * edge / (edge + 3) for edge in weight.shape[2:])
+
+
+def _read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    packet = func.overloadpacket
+    if packet in _WRITES_ONLY or packet.__name__.endswith("_like") or packet.__name__.startswith("new_"):
+        return
+    partly = _PARTLY.get(packet, ())
+    yield from _tensors(value for index, value in enumerate(args) if index not in partly)
+    yield from _tensors(kwargs.values())
+
+
+def _written(func: Any, args: tuple[Any, ...], out: Any) -> Iterator[Tensor]:
+    packet = func.overloadpacket
+    if packet in _WRITES_PARTLY:
+        return
+    yield from _tensors((out,))
+    if out is None or not func._schema.returns:  # the foreach operators and the fused optimizers work in place
+        scaled = 1 if packet.__name__.startswith("_fused_") else None  # gradients, only where they are to be unscaled
+        changed = zip(func._schema.arguments, args, strict=False)
+        for index, (argument, value) in enumerate(changed):
+            if argument.alias_info is not None and argument.alias_info.is_write and index != scaled:
+                yield from _tensors((value,))
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of tensors on the card; of those that share a storage, at most that."""
+    found: dict[int, tuple[int, int]] = {}
+    for tensor in tensors:
+        if tensor.device == CARD and tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            before = found.get(id(storage), (0, 0))[0]
+            found[id(storage)] = before + _size(tensor), storage.nbytes()
+    return sum(min(pair) for pair in found.values())
+
+
+def _size(tensor: Tensor) -> int:
+    if tensor.layout is not torch.strided:
+        return 0
+    if tensor.is_contiguous():
+        return tensor.nbytes
+    return tensor.itemsize * prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+
+
+def _argument(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Any:
+    if name in kwargs:
+        return kwargs[name]
+    index = next((i for i, argument in enumerate(func._schema.arguments) if argument.name == name), len(args))
+    return args[index] if index < len(args) else None
+
+
+_COPIES = {aten._to_copy, aten.copy_}
+_KINDS = dict.fromkeys(
+    (aten.convolution, aten._convolution, aten.cudnn_convolution, aten.convolution_backward), Kind.CONVOLUTION
+)
+_NOTHING = {aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided, aten.resize_} | {
+    aten.set_,
+    aten.lift_fresh,
+    aten._local_scalar_dense,
+    aten._unsafe_view,  # a view that autograd is not told of
+}
+_WRITES_ONLY = {aten.fill_, aten.zero_, aten.normal_, aten.uniform_, aten.bernoulli_, aten.random_, aten.exponential_}
+# Arguments of which it reads only some elements, or none.
+_PARTLY: dict[Any, tuple[int, ...]] = {
+    packet: indices
+    for packets, indices in (
+        ((aten.embedding, aten._embedding_bag, aten.index, aten.gather, aten.index_select, aten.take), (0,)),
+        ((aten.index_put, aten.index_put_, aten._index_put_impl_, aten.scatter_, aten.scatter_add_), (0,)),
+        ((aten.index_add_, aten.index_copy_, aten.index_fill_, aten.copy_, aten.masked_select), (0,)),
+        ((aten.nll_loss_forward, aten.nll_loss2d_forward), (0,)),
+        ((aten.nll_loss_backward, aten.nll_loss2d_backward, aten.max_pool2d_with_indices_backward), (1,)),
+    )
+    for packet in packets
+}
+_WRITES_PARTLY = {aten.index_put_, aten._index_put_impl_, aten.scatter_, aten.scatter_add_, aten.index_add_} | {
+    aten.index_copy_,
+    aten.index_fill_,
+}

@@ -1,0 +1,71 @@
+from textwrap import dedent
+
+import pytest
+
+from memlab import cli
+from memlab.cli.fit import read_choices
+
+LOOP = """
+    import torch
+
+    def train(device, *, batch_size=8, width=64, precision="fp32"):
+        dtype = torch.float16 if precision == "fp16" else torch.float32
+        while True:
+            yield torch.zeros(2**18, batch_size, width, device=device, dtype=dtype).sum()
+"""
+
+
+@pytest.fixture
+def loop(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fitted_loop.py").write_text(dedent(LOOP))
+    return "fitted_loop.py:train"
+
+
+def test_ranges_lists_and_single_values():
+    words = ["batch_size=1:64", "precision=fp32,bf16", "checkpoint_every=0,1,2", "width=64", "name=a:b", "sizes=[1, 2]"]
+    assert read_choices(words) == {
+        "batch_size": (1, 64),
+        "precision": ["fp32", "bf16"],
+        "checkpoint_every": [0, 1, 2],
+        "width": 64,
+        "name": "a:b",
+        "sizes": [1, 2],
+    }
+
+
+def test_what_fits_is_printed_and_progress_goes_to_standard_error(loop, capsys):
+    arguments = ["fit", loop, "--gpu", "T4", "--budget", "1 GiB", "batch_size=1:64", "precision=fp32,fp16"]
+    assert cli.main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Fits: precision='fp16', batch_size=")
+    assert "instead of precision 'fp32' and batch_size 64" in out
+    assert err.startswith("1: precision='fp32', batch_size=1: ")
+
+
+def test_that_nothing_fits_is_a_result(loop, capsys):
+    assert cli.main(["fit", loop, "batch_size=1000:2000"]) == 0
+    assert capsys.readouterr().out.startswith("Nothing fits; the nearest, batch_size=1000, needs ")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["batch_size=9:3"], "batch_size=(9, 3) is no range"),
+        (["depth=1:4"], "train has no setting 'depth'"),
+        (["batch_size"], "'batch_size' is not a setting: give key=value"),
+        (["--gpu", "K80"], "gpu 'K80' is not a card that memlab knows"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(loop, words, error, capsys):
+    assert cli.main(["fit", loop, *words]) == 2
+    assert f"memlab: error: {error}" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_what_was_found(loop, capsys, monkeypatch):
+    def interrupt(line):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("memlab.cli.fit._show", interrupt)
+    assert cli.main(["fit", loop, "batch_size=1:64"]) == 130
+    assert "1 predictions for 64 combinations, interrupted." in capsys.readouterr().out
