@@ -5,7 +5,9 @@ the functions of ``os`` are exchanged in every module that is loaded. The proces
 """
 
 import builtins
+import glob
 import importlib
+import inspect
 import io
 import os
 import shutil
@@ -50,10 +52,9 @@ class Overlay:
         shutil._use_fd_functions = False  # type: ignore[attr-defined]  # rmtree names files by their paths
         for module in (builtins, *sys.modules.values()):
             if module is not None and getattr(module, "__name__", "") not in _KEPT:
-                for name, value in list(getattr(module, "__dict__", {}).items()):
-                    if id(value) in taken:
-                        setattr(module, name, taken[id(value)])
-
+                _exchange(module, taken)
+        for class_ in filter(inspect.isclass, vars(glob).values()):  # under pathlib, since Python 3.13
+            _exchange(class_, taken)
         self._tell_libraries()
 
     def _tell_libraries(self) -> None:
@@ -235,6 +236,15 @@ class _Entries:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+def _exchange(owner: Any, taken: dict[int, Any]) -> None:
+    """Let names of a module, or static methods of a class, mean what takes the place of what they meant."""
+    for name, value in list(getattr(owner, "__dict__", {}).items()):
+        if isinstance(value, staticmethod) and id(value.__func__) in taken:
+            setattr(owner, name, staticmethod(taken[id(value.__func__)]))
+        elif id(value) in taken:
+            setattr(owner, name, taken[id(value)])
 
 
 _KEPT = {"posix", "nt", "_io", "importlib._bootstrap_external", "_frozen_importlib_external"}

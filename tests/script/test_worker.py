@@ -1,6 +1,5 @@
 """What the process of a script answers; here it is this one, and nothing is set apart."""
 
-import sys
 from textwrap import dedent
 
 import pytest
@@ -22,12 +21,9 @@ REFUSED = "the script would have started 'git': a prediction starts no other pro
 
 
 @pytest.fixture
-def answer(tmp_path, monkeypatch):
+def answer(tmp_path, monkeypatch, own_main):
     """``answer(text)`` is that of a script with this text, which was refused so much as a program."""
     monkeypatch.setattr(worker, "_set_apart", lambda folder: refused)
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     refused = []
 
     def answer(text, *arguments, was_refused=False, **request):
