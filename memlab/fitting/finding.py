@@ -35,7 +35,7 @@ def fit(
         train: ``train(device, **settings)``, as for :func:`memlab.predict`.
         gpu: the card.
         budget: ``"14.5 GiB"`` or bytes, where less than the whole card is free.
-        steps: of each prediction.
+        steps: of each prediction on the card; what the settings take where nothing binds is looked at for two.
         progress: called with a line of text after each prediction.
         **choices: ``(low, high)`` for a whole number, a list for one of its values, ``bool`` for either; anything else
             is a setting as it is. Write first in a list what you would rather have.
@@ -107,10 +107,10 @@ class _Search:
     def _predict(self, chosen: dict[str, Any], on_the_card: bool) -> Candidate | None:
         settings = dict(self._grid.fixed) | chosen
         device = self._card if on_the_card else self._endless
-        budget = self._room if on_the_card else None
+        budget, steps = (self._room, self._steps) if on_the_card else (None, min(2, self._steps))
         self._tried += 1
         try:
-            trace = Run(self._train, settings, device, steps=self._steps, budget=budget).complete()
+            trace = Run(self._train, settings, device, steps=steps, budget=budget).complete()
         except (BadTrain, BadValue, NoVirtualGpu):
             raise  # of no use with any setting
         except Exception as error:  # the loop's own words
