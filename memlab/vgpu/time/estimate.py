@@ -1,10 +1,10 @@
 """How long a step probably takes: the roofline with an efficiency for each kind of operator.
 
 Kernels reach a part of the card's peak, each kind its own part; none is shorter than some microseconds; and the host
-has to launch them, which it does meanwhile, so the slower of the two counts. Kernels wait for all their bytes: nothing is
-taken to be in the cache. The parts are those that fit a third of the published step times in
-``tests/published/times.json`` best (``python -m tests.published.times --fit``); the README of ``vgpu`` says how far off
-the rest are.
+has to launch them, which it does meanwhile, so the slower of the two counts. Kernels wait for all their bytes: nothing
+is taken to be in the cache. The parts are those that fit a third of the published step times in
+``tests/published/times.json`` best (``python -m tests.published.times --fit``); the README of ``vgpu`` says how far
+off the rest are.
 """
 
 from collections.abc import Mapping
