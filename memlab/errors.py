@@ -17,6 +17,10 @@ class NotWritten(MemlabError, OSError):
     """A file or a folder that could not be written; whatever was there before is untouched."""
 
 
+class NotRead(MemlabError, OSError):
+    """A file that is there and could not be read."""
+
+
 class NotATrace(MemlabError, ValueError):
     """Text that is not a trace written by :meth:`memlab.trace.Trace.to_json`."""
 
@@ -39,6 +43,14 @@ class NotARecording(MemlabError, ValueError):
 
 class RankFailed(MemlabError, RuntimeError):
     """A run of several ranks, one of which raised something, was killed, or fell silent; its traceback is a note."""
+
+
+class ScriptFailed(MemlabError, RuntimeError):
+    """A script that raised something, or ended its own process; its traceback is a note."""
+
+
+class Refused(MemlabError, PermissionError):
+    """What a script may not do while it is predicted: reach the network, start a process, write past the overlay."""
 
 
 class Stopped(BaseException):

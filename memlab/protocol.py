@@ -77,7 +77,7 @@ def loss_of(value: Any, train: Train, computes: bool) -> float | None:
     if value is None:
         return None
     if isinstance(value, torch.Tensor):
-        if value.numel() == 1 and not value.is_complex():
+        if is_one_number(value):
             return float(value.detach()) if computes else None
         found = f"a tensor of shape {tuple(value.shape)}"
     elif isinstance(value, Real) or getattr(value, "ndim", None) == 0:  # NumPy's numbers and arrays of one
@@ -85,6 +85,11 @@ def loss_of(value: Any, train: Train, computes: bool) -> float | None:
     else:
         found = _a(value)
     raise BadTrain(f"{name_of(train)} yielded {found}: yield one number, the loss of the step (or None).")
+
+
+def is_one_number(tensor: torch.Tensor) -> bool:
+    """Whether a loss is in it."""
+    return tensor.numel() == 1 and not tensor.is_complex()
 
 
 def check_steps(steps: int) -> int:

@@ -5,10 +5,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from itertools import product
-from typing import Any
+from itertools import islice, product
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -24,8 +24,19 @@ from memlab.turns import turn
 from memlab.units import parse_bytes
 
 
+@runtime_checkable
+class RunsElsewhere(Protocol):
+    """What :func:`measure` and :func:`predict` take too: a script, which runs in a process of its own."""
+
+    def measure(self, **options: Any) -> Trace:
+        """A trace of real training."""
+
+    def predict(self, **options: Any) -> Trace:
+        """A trace of a prediction."""
+
+
 def measure(
-    train: Train,
+    train: Train | RunsElsewhere,
     /,
     *,
     steps: int = 3,
@@ -53,11 +64,13 @@ def measure(
         BadValue: a setting that ``train`` does not have, an unreadable budget, a device that is not there.
         Exception: whatever ``train`` itself raises, as it is.
     """
+    if isinstance(train, RunsElsewhere):
+        return train.measure(steps=steps, device=device, budget=budget, **settings)
     return Run(train, settings, open_device(device), steps=steps, budget=budget, xray=xray).complete()
 
 
 def predict(
-    train: Train,
+    train: Train | RunsElsewhere,
     /,
     *,
     gpu: str = "T4",
@@ -94,13 +107,16 @@ def predict(
         NoVirtualGpu: this PyTorch cannot carry the virtual GPU.
         Exception: whatever ``train`` itself raises, as it is.
     """
+    if isinstance(train, RunsElsewhere):
+        ranks = {"world_size": world_size, "global_rank": global_rank}
+        return train.predict(gpu=gpu, steps=steps, budget=budget, **ranks, **settings)
     from memlab.vgpu.gpu import VirtualGpu  # here, because a process that only measures has no use for it
 
     device = VirtualGpu(gpu, world_size=world_size, global_rank=global_rank)
     return Run(train, settings, device, steps=steps, budget=budget).complete()
 
 
-def sweep(train: Train, /, **settings: Any) -> list[Trace]:
+def sweep(train: Train | RunsElsewhere, /, **settings: Any) -> list[Trace]:
     """:func:`measure`, or with ``gpu`` :func:`predict`, for every combination of the settings given as a list.
 
     ``sweep(train, checkpoint_every=[1, 2, 4], batch_size=8)`` gives three traces, in that order. Takes
@@ -167,20 +183,25 @@ class Run:
             undo.enter_context(self._device.occupied(self._train, self.settings))
             self._device.set_budget(self._budget)
             undo.callback(self._device.set_budget, None)
-            with self._device.running(), self._numbers:
-                self._generator = start(self._train, self._device.device, self.settings)
-            undo.callback(self._close)
+            self._begin(undo)
             self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._undo.close()
-        del self._generator, self._undo
+        del self._undo
+
+    def _begin(self, undo: ExitStack) -> None:
+        """Start ``train``, whose end is a part of ``undo``."""
+        with self._device.running(), self._numbers:
+            self._generator = start(self._train, self._device.device, self.settings)
+        undo.callback(self._close)
 
     def _close(self) -> None:
         """End ``train``; what its ``finally`` says still means this device."""
         with self._device.running():
             self._generator.close()
+        del self._generator
 
     def __iter__(self) -> Iterator[Step]:
         while len(self.steps) < self._count and self.oom is None and self._advance():
@@ -226,38 +247,48 @@ class Run:
 
     def _advance(self) -> bool:
         """Run one step. False when ``train`` has ended."""
+        before = len(self.steps)
+        with self._step() as yielded:
+            yielded.extend(islice(self._generator, 1))
+        return len(self.steps) > before
+
+    @contextmanager
+    def _step(self) -> Iterator[list[Any]]:
+        """One step is what runs inside, if it puts what the step yielded into the list, or runs out of memory."""
         index = len(self.steps)
         xrayed = self._every or index < 3 or index % 10 == 0
         self._device.start_step()
         self._tracker.failed = None
         begun = time.perf_counter()
+        yielded: list[Any] = []
+        loss = None
         try:
-            loss = self._next(xrayed)
-        except StopIteration:
-            return False
+            with self._numbers, self._device.running(), self._tracker if xrayed else nullcontext():
+                yield yielded
+                if yielded:
+                    self._tracker.yielded(yielded[0])
+            if not yielded:
+                return
+            loss = loss_of(yielded.pop(), self._train, self._device.computes)
         except RuntimeError as error:
             short = out_of_memory_behind(error)
             if short is None:
                 raise
-            loss = None
-            failed = self._tracker.failed or OutOfMemory(asked_bytes(short), 0, self._budget, Phase.OTHER, "", "")
-            self.oom = replace(failed, limit=failed.limit or self._budget, message=str(short))
-            # The frames of the failed step still hold its tensors.
-            for raised in (error, short):
-                traceback.clear_frames(raised.__traceback__)
+            self._run_out(error, short)
         self._device.wait()
         seconds = time.perf_counter() - begun if self._device.computes else None
         peak = self._keep_xray(index) if xrayed else self._device.peak_allocated()
         self.steps.append(Step(loss, seconds, peak, xrayed))
         if (reserved := self._device.peak_reserved()) is not None:
             self._peak_reserved = max(reserved, self._peak_reserved or 0)
-        return True
 
-    def _next(self, xrayed: bool) -> float | None:
-        with self._numbers, self._device.running(), self._tracker if xrayed else nullcontext():
-            value = next(self._generator)
-            self._tracker.yielded(value)
-        return loss_of(value, self._train, self._device.computes)
+    def _run_out(self, error: RuntimeError, short: BaseException) -> None:
+        """Memory ran out: ``short`` said so, and came out as ``error``."""
+        failed = self._tracker.failed or OutOfMemory(asked_bytes(short), 0, self._budget, Phase.OTHER, "", "")
+        self.oom = replace(failed, limit=failed.limit or self._budget, message=str(short))
+        # The frames of the failed step still hold its tensors.
+        for raised in (error, short):
+            traceback.clear_frames(raised.__traceback__)
 
     def _keep_xray(self, index: int) -> int:
         """Keep the X-ray of this step if its peak is the highest so far, or memory ran out; the step's peak."""

@@ -74,6 +74,7 @@ def loaded_by(statement: str) -> set[str]:
         "import memlab.trace, memlab.oom, memlab.units, memlab.errors, memlab.files",
         "import memlab.cli",
         "import memlab.vgpu",
+        "import memlab.script.advice, memlab.script.net",
     ],
 )
 def test_a_light_import_loads_nothing_heavy(statement):
@@ -92,7 +93,7 @@ def test_the_measurement_of_loaded_packages_works():
 ROOMS = (
     *("errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "trace"),
     *("files", "shipped", "palette", "logbook", "sizes", "protocol", "data", "nets", "techniques"),
-    *("allocator", "tracking", "devices", "vgpu", "run", "fitting", "cluster"),
+    *("allocator", "tracking", "devices", "vgpu", "run", "fitting", "script", "cluster"),
     *("plots", "rank_plots", "display", "record", "lab", "cli", "__main__", "__init__"),
 )
 MOST_LINES = 350

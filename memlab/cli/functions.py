@@ -1,4 +1,4 @@
-"""What ``memlab measure`` and ``memlab predict`` are given: ``FILE:FUNCTION key=value ...``."""
+"""What ``memlab measure`` and ``memlab predict`` are given: ``FILE:FUNCTION key=value ...``, or a script."""
 
 import argparse
 import ast
@@ -15,11 +15,16 @@ from memlab.errors import BadValue
 
 def add_arguments(parser: argparse.ArgumentParser, *, steps: int, budget: str) -> None:
     """The arguments that both commands take; ``budget`` is its help."""
-    parser.add_argument("target", metavar="FILE:FUNCTION", help="as in loop.py:train")
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="passed on to the function")
+    parser.add_argument("target", metavar="FILE[:FUNCTION]", help="as in loop.py:train, or a script that trains")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="passed on: arguments, or a script's options")
     parser.add_argument("--steps", type=read_value, default=steps, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--budget", metavar="SIZE", help=budget)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the trace there")
+
+
+def is_script(target: str) -> bool:
+    """Whether a target names a whole file, and no function in it."""
+    return ":" not in Path(target).name or Path(target).exists()
 
 
 def load_function(target: str) -> Callable[..., Any]:

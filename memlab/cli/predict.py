@@ -1,32 +1,56 @@
-"""``memlab predict FILE:FUNCTION --gpu T4 key=value ...``: what a ``train`` function would take on a GPU."""
+"""``memlab predict FILE[:FUNCTION] --gpu T4``: what a ``train`` function, or a script, would take on a GPU."""
 
 import argparse
 
-from memlab.cli.functions import add_arguments, load_function, read_settings
-from memlab.cli.report import show
+from memlab.cli.functions import add_arguments, is_script, load_function, read_settings, read_value
+from memlab.cli.report import show, title
+from memlab.units import parse_bytes
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the ``predict`` command."""
     parser = subparsers.add_parser(
         "predict",
-        help="predict what a train function would take on a GPU",
-        usage="memlab predict FILE:FUNCTION [key=value ...] [--gpu CARD] [--steps N] [--budget SIZE] [--json FILE]",
+        help="predict what a train function, or a script as it is, would take on a GPU",
+        usage="memlab predict FILE[:FUNCTION] [key=value ...] [--gpu CARD] [--world-size N] [--steps N] "
+        "[--budget SIZE] [--json FILE] [-- ARGUMENTS OF THE SCRIPT]",
         description="Run the function on a virtual GPU, which computes nothing, and print the peak memory that the "
-        "real one would reach. Out of memory is a result like any other, with exit status 0.",
+        "real one would reach. Out of memory is a result like any other, with exit status 0. FILE alone is a script: "
+        "it is run as it is, until its steps are made. What it prints is on stderr, what it writes is thrown away.",
     )
     add_arguments(parser, steps=3, budget="where less than the whole card is free")
     parser.add_argument("--gpu", default="T4", metavar="CARD", help="T4, A100-40GB, ... (default: %(default)s)")
+    parser.add_argument(
+        "--world-size", type=read_value, metavar="N", help="how many ranks train together (one of them)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Predict, print, save. What ``train`` itself raises comes out with its traceback."""
+    if is_script(args.target):
+        return _predict_script(args)
     from memlab.run import Run
     from memlab.vgpu.gpu import VirtualGpu
 
     train = load_function(args.target)
-    settings = read_settings(args.settings)
-    trace = Run(train, settings, VirtualGpu(args.gpu), steps=args.steps, budget=args.budget).complete()
-    show(args.target, trace, args.json)
+    settings = read_settings([*args.settings, *args.arguments])
+    trace = Run(
+        train, settings, VirtualGpu(args.gpu, world_size=args.world_size), steps=args.steps, budget=args.budget
+    ).complete()
+    show(title(args.target, trace), trace, args.json)
+    return 0
+
+
+def _predict_script(args: argparse.Namespace) -> int:
+    from memlab.script import Script
+    from memlab.script.advice import changes
+    from memlab.script.child import ask
+
+    script = Script(args.target, *args.arguments).with_options(**read_settings(args.settings))
+    answer = ask(script, gpu=args.gpu, ranks=(args.world_size, 0), steps=args.steps, budget=args.budget)
+    show(repr(script), answer.trace, args.json)
+    if answer.trace.oom:
+        for line in changes(script, answer, args.gpu, args.budget and parse_bytes(args.budget)):
+            print(line, flush=True)
     return 0

@@ -12,18 +12,23 @@ if TYPE_CHECKING:
     from memlab.trace import Trace
 
 
-def show(target: str, trace: "Trace", file: Path | None) -> None:
+def show(title: str, trace: "Trace", file: Path | None) -> None:
     """Print what a run took, and write its trace to the file, if there is one."""
-    print("\n".join(report(target, trace)))
+    print("\n".join(report(title, trace)))
     if file is not None:
         write_atomically(file, trace.to_json())
         print(f"The trace is in {file}")
 
 
-def report(target: str, trace: "Trace") -> Iterator[str]:
-    """The lines that say what a run took."""
+def title(target: str, trace: "Trace") -> str:
+    """What was called: ``train(batch_size=8)``."""
     given = ", ".join(f"{key}={value!r}" for key, value in trace.settings.items())
-    yield f"{target.rpartition(':')[2]}({given}) {trace.source} on {trace.device}"
+    return f"{target.rpartition(':')[2]}({given})"
+
+
+def report(title: str, trace: "Trace") -> Iterator[str]:
+    """The lines that say what a run took."""
+    yield f"{title} {trace.source} on {trace.device}"
     yield ""
     for category, count in trace.by_category.items():
         yield _row(category, count, trace.peak_allocated)

@@ -1,12 +1,14 @@
 """The panel: controls on the left, live pictures on the right, one sentence below."""
 
 from collections.abc import Callable
+from concurrent import futures
 from functools import partial
 from html import escape
 from typing import Any
 
 import ipywidgets as widgets
 
+from memlab.display import html
 from memlab.errors import MemlabError
 from memlab.lab.controls import LABEL_WIDTH, make_control
 from memlab.lab.screen import Words
@@ -16,6 +18,8 @@ from memlab.palette import LIMIT, QUIET_INK
 from memlab.protocol import Train
 from memlab.trace import Trace
 from memlab.vgpu import CARDS
+
+PATIENCE = 20.0  # seconds for the first prediction, which a panel appears with
 
 
 class Lab:
@@ -100,8 +104,11 @@ class Lab:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
+        if job := self.session.predict():
+            futures.wait([job], PATIENCE)
+        if self.session.prediction is not None:
+            self._panel.still = html(self.session.prediction)
         display(self._panel)
-        self.session.predict()
 
     # Building
 
@@ -187,7 +194,13 @@ class Lab:
 
 
 class _Panel(widgets.VBox):
-    """The panel's outermost box; as text, where no widget can be shown, it says how to see it."""
+    """The panel's outermost box. Where no widget can be shown, as in a saved notebook, ``still`` is, or a text."""
+
+    still = ""  # HTML
+
+    def _repr_mimebundle_(self, **chosen: Any) -> dict[str, Any]:
+        still = {"text/html": self.still} if self.still else {}
+        return {**super()._repr_mimebundle_(**chosen), **still}
 
     def __repr__(self) -> str:
         return "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."

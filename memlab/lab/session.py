@@ -128,11 +128,12 @@ class Session:
         """Say what could not be done."""
         self.screen.note_down(str(refusal), alert=True)
 
-    def predict(self) -> None:
+    def predict(self) -> Job | None:
         """Predict what is chosen, unless a run is going on; a newer prediction ends an older one."""
-        if not self.busy:
-            settings, gpu = dict(self.screen.settings), self.gpu
-            self._worker.submit(lambda stopping: self._predict_in_worker(settings, gpu, stopping))
+        if self.busy:
+            return None
+        settings, gpu = dict(self.screen.settings), self.gpu
+        return self._worker.submit(lambda stopping: self._predict_in_worker(settings, gpu, stopping))
 
     def start(self) -> Job:
         """Begin a run with what is chosen; one that is going on is stopped before.

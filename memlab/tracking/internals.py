@@ -37,6 +37,13 @@ except ImportError:
     is_dense = None
 
 try:
+    from torch._ops import HigherOrderOperator as _HigherOrderOperator
+
+    _higher_order: Any = _HigherOrderOperator
+except ImportError:
+    _higher_order = ()
+
+try:
     from torch.autograd.graph import _engine_run_backward
 
     _engine: CodeType | None = _engine_run_backward.__code__
@@ -50,6 +57,7 @@ __all__ = [
     "clear_cublas_workspaces",
     "current_node",
     "exclude_dispatch_key",
+    "higher_order_kernel",
     "history",
     "in_compiled_code",
     "is_composite",
@@ -200,6 +208,17 @@ def is_view(func: Any) -> bool:
     """Whether all results of an operator are views of its arguments. Lost without the name: a little time."""
     returns = func._schema.returns if hasattr(func, "_schema") else ()
     return bool(returns) and all(value.alias_info and not value.alias_info.is_write for value in returns)
+
+
+def higher_order_kernel(func: Any, device: str) -> Any:
+    """What an operator that takes operators does on a kind of device, made of ordinary ones; None for ordinary ones.
+
+    Lost without the names: a DTensor that draws, or flex attention, fails in an X-rayed step, in PyTorch's words.
+    """
+    if not isinstance(func, _higher_order):
+        return None
+    keys = (getattr(torch._C.DispatchKey, name) for name in (device.upper(), "CompositeExplicitAutograd"))
+    return next((func.py_kernels[key] for key in keys if key in func.py_kernels), None)
 
 
 @contextmanager

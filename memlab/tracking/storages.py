@@ -5,6 +5,7 @@ Storages are followed, not tensors, because views share them.
 
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Protocol, TypeGuard
 
 import torch
@@ -114,8 +115,9 @@ class Storages:
         elif tensor.device == self.device and (not self.is_real or storage.device == self.device):
             nbytes = storage.nbytes()
             if born and self.budget is not None and self.live + nbytes > self.budget:
-                self.failed = self._failure(nbytes)
-                raise BudgetExceeded(f"{self.failed.sentence}.")
+                failed = self._failure(nbytes)
+                self.failed = replace(failed, message=f"{failed.sentence}.")
+                raise BudgetExceeded(self.failed.message)
             ref = self._follow(storage, nbytes, external=not born)
         if ref is not None and ref.record.resident is not Category.PARAMETER and self._is_parameter(tensor):
             ref.record.resident = Category.PARAMETER

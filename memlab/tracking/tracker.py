@@ -3,7 +3,7 @@
 import sys
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -22,6 +22,7 @@ from memlab.tracking.internals import (
     COMPILER,
     TorchDispatchMode,
     called_by_engine,
+    higher_order_kernel,
     in_compiled_code,
     is_fake,
     modes_above,
@@ -66,6 +67,8 @@ class Tracker(Storages, TorchDispatchMode):
         budget: bytes; an allocation past it raises :class:`BudgetExceeded`, as a smaller card would.
         allocator: reads what the device's own allocator counts, None where it has none (the CPU).
     """
+
+    supports_higher_order_operators = True  # they come to __torch_dispatch__ as any other
 
     def __init__(self, device: torch.device, *, budget: int | None = None, allocator: Allocator | None = None):
         TorchDispatchMode.__init__(self)
@@ -157,6 +160,9 @@ class Tracker(Storages, TorchDispatchMode):
             return NotImplemented  # the wrapper's own rules are asked next; what they do with its inner tensors is seen
         if types and any(map(is_fake, types)):
             return func(*args, **(kwargs or {}))
+        if not types and (kernel := higher_order_kernel(func, self.device.type)):
+            with on_again(self):
+                return kernel(*args, **(kwargs or {}))
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -214,7 +220,7 @@ class Tracker(Storages, TorchDispatchMode):
             return randomness.call(func, args, kwargs)
         except RuntimeError as error:  # noted here, where the module at work is still known
             if is_out_of_memory(error):
-                self.failed = self._failure(asked_bytes(error))
+                self.failed = replace(self._failure(asked_bytes(error)), message=str(error))
             raise
 
     def _turn_compiler_off(self) -> None:

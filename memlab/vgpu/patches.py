@@ -18,7 +18,7 @@ from memlab.patching import Change, Patches, where
 from memlab.vgpu import autocast, facade, saving, swapping, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, lift_on_the_host, torch_c
-from memlab.vgpu.names import CARD, SLOT_NAME
+from memlab.vgpu.names import CARD, ENGINE, SLOT_NAME
 from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
 
 
@@ -195,6 +195,15 @@ def _quiet(logger: Any) -> Callable[..., Any]:
     return Quiet
 
 
+def _on_its_device(group: Callable[..., Any]) -> Callable[..., Any]:
+    """What C++ says of a device is what its engine believes; optimizers and clipping choose foreach by it."""
+
+    def grouped(*args: Any) -> dict[tuple[Any, Any], Any]:
+        return {(CARD if on == ENGINE else on, dtype): rest for (on, dtype), rest in group(*args).items()}
+
+    return grouped
+
+
 def _without_pinning(init: Callable[..., Any]) -> Callable[..., Any]:
     """Pinned memory is the host's, and pinning it takes a real card."""
 
@@ -211,6 +220,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.nn.Module, "_apply", swapping.keeping_buffers),
     (torch.nn.Module, "to", _on_the_card),
     (torch.nn.parameter.UninitializedTensorMixin, "materialize", swapping.materializing),  # type: ignore[attr-defined]
+    (torch.UntypedStorage, "data_ptr", tensors.storage_address),
     (torch, "set_default_device", _taken_back),
     (torch, "tensor", _with_index),
     (torch, "as_tensor", _with_index),
@@ -225,6 +235,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch, "load", saving.load),
     (torch.serialization, "save", saving.save),
     (torch.serialization, "load", saving.load),
+    (torch_c, "_group_tensors_by_device_and_dtype", _on_its_device),
     (torch_c, "_get_accelerator", lambda real: lambda *args: torch.device(CARD.type)),
     # The other ranks, who are not there, have the same model.
     (torch.distributed, "Logger", _quiet),

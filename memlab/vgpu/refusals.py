@@ -29,6 +29,12 @@ def in_head_of_while() -> bool:
     return linecache.getline(*_place(None)).lstrip().startswith("while ")
 
 
+def called_by(library: str) -> bool:
+    """Whether it is that library's code which PyTorch was called by."""
+    names = (frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in traceback.walk_stack(None))
+    return next((name for name in names if name not in ("torch", "memlab", "traceback", "contextlib")), "") == library
+
+
 def _place(error: BaseException | None) -> tuple[str, int]:
     walk = reversed([*traceback.walk_tb(error.__traceback__)]) if error else traceback.walk_stack(None)
     own = ((frame.f_code.co_filename, line) for frame, line in walk if is_readers_own(frame.f_code.co_filename))

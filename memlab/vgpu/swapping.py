@@ -13,8 +13,9 @@ from torch.nn.parameter import is_lazy
 from memlab.tracking.nested import inner_tensors
 from memlab.vgpu import tensors
 from memlab.vgpu.current import current, is_predicting
-from memlab.vgpu.internals import FakeTensor, swap_tensor_impl
+from memlab.vgpu.internals import FakeTensor, swap_tensor_impl, with_device
 from memlab.vgpu.names import CARD
+from memlab.vgpu.results import as_of_the_card
 
 
 def always_swapping(get_swap_module_params_on_conversion: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,6 +49,10 @@ def data(real: Any) -> property:
         if not is_predicting() or place(tensor) == place(value):
             real.__set__(tensor, value)
             return
+        if _is_of_the_card(tensor):
+            real.__set__(tensor, value if _is_of_the_card(value) else as_of_the_card(value, tensor))
+            tensor.__dict__.update(with_device(tensor.__dict__, value.device) | _of_data(value))
+            return
         made = value.detach()
         made = torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made
         if not isinstance(tensor, FakeTensor):
@@ -55,6 +60,19 @@ def data(real: Any) -> property:
         _swap_contents(tensor, made)
 
     return property(real.__get__, put)
+
+
+def _is_of_the_card(tensor: torch.Tensor) -> bool:
+    """Whether C++ has it for a tensor of the card: it was made there, or stands in the place of one that was."""
+    return isinstance(tensor, FakeTensor) and (tensor.fake_device == CARD or tensor.__dict__.get(_AWAY, False))
+
+
+def _of_data(value: torch.Tensor) -> dict[str, Any]:
+    """What Python's side of a tensor says of its data."""
+    return {"memlab_value": value.__dict__.get("memlab_value"), _AWAY: value.device != CARD}
+
+
+_AWAY = "memlab_away"  # its data are on the host for now
 
 
 def keeping_buffers(apply: Callable[..., Any]) -> Callable[..., Any]:

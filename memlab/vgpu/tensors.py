@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from memlab.vgpu import values
 from memlab.vgpu.current import is_predicting
 from memlab.vgpu.facade import card_device
-from memlab.vgpu.internals import FakeTensor, disable_modes
+from memlab.vgpu.internals import FakeTensor, disable_modes, storage_id
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD, ENGINE
 from memlab.vgpu.refusals import nested, own_thread
@@ -198,12 +198,29 @@ def _get_nested_int(original: Callable[..., Any]) -> Callable[..., Any]:
     return asked
 
 
+def _data_ptr(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Addresses tell which tensors share memory, so each storage has one of its own, and 0 when it is empty."""
+    return lambda self: self.untyped_storage().data_ptr() + self.storage_offset() * self.element_size()
+
+
+def storage_address(address: Callable[[torch.UntypedStorage], int]) -> Callable[[torch.UntypedStorage], int]:
+    """The same for the storage itself. No byte of it is anywhere."""
+
+    def answered(self: torch.UntypedStorage) -> int:
+        if self.device.type != "meta":
+            return address(self)
+        return storage_id(self) if self.nbytes() else 0
+
+    return answered
+
+
 # By name: what takes the place of FakeTensor's own, made from that.
 METHODS: dict[str, Callable[..., Any]] = {
     "__new__": _new,
     "__format__": _format,
     "__deepcopy__": _deepcopy,
     "to": _to,
+    "data_ptr": _data_ptr,
     "cuda": host_cuda,  # to() does the rest, wherever the tensor is
     "numpy": _numpy,
     "get_nested_int": _get_nested_int,

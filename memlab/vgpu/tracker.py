@@ -10,7 +10,7 @@ from memlab.allocator import OutOfRoom
 from memlab.categories import Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
-from memlab.tracking.internals import on_again
+from memlab.tracking.internals import higher_order_kernel, on_again
 from memlab.tracking.nested import is_wrapper
 from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
@@ -52,6 +52,9 @@ class VirtualTracker(Tracker):
             with on_again(self):
                 return way(*args, **(kwargs or {}))
         self._types = types
+        if not types and (kernel := higher_order_kernel(func, CARD.type)):
+            with on_again(self):
+                return kernel(*args, **(kwargs or {}))
         if not types and not (kwargs and "device" in kwargs):  # the host's own affair
             return self._mode.run(func, types, args, kwargs or {})
         return self._see_operator(func, args, kwargs or {})
@@ -116,5 +119,8 @@ class VirtualTracker(Tracker):
 
     def _refuse(self, segment: int) -> NoReturn:
         memory = self._memory
-        self.failed = replace(self._failure(segment), in_use=memory.blocks.allocated, limit=memory.limit)
-        raise BudgetExceeded(memory.out_of_memory(segment))
+        message = memory.out_of_memory(segment)
+        self.failed = replace(
+            self._failure(segment), in_use=memory.blocks.allocated, limit=memory.limit, message=message
+        )
+        raise BudgetExceeded(message)

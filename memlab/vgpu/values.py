@@ -20,7 +20,7 @@ import torch
 from memlab.vgpu.current import current
 from memlab.vgpu.internals import FakeTensor, storage_id, tree_map, unset_fake_temporarily
 from memlab.vgpu.names import CARD
-from memlab.vgpu.refusals import in_head_of_while, where, without_end
+from memlab.vgpu.refusals import called_by, in_head_of_while, where, without_end
 
 SMALL = 1000  # numbers: up to here a tensor has a value
 SMALL_INT32 = 100_000  # a number for each parameter: what DistributedDataParallel's reducer tells the other ranks
@@ -125,6 +125,17 @@ def sized_by_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     except Exception:
         return None
     return results if certain else None
+
+
+def only_checked(func: Any, args: tuple[Any, ...]) -> Any:
+    """A result of ``torch.unique`` where a library only looks whether there are too many values: there is one."""
+    if func is not aten._unique2.default or not called_by("torchmetrics"):
+        return None
+    note_guess()
+    count = args[0].numel()
+    with unset_fake_temporarily():
+        inverse = torch.zeros(args[0].shape if args[2:3] == (True,) else 0, dtype=torch.int64)
+        return [torch.zeros(1, dtype=args[0].dtype), inverse, torch.full((1,), count)]
 
 
 def written(func: Any) -> tuple[tuple[int, str], ...]:

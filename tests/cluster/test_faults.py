@@ -67,14 +67,38 @@ def test_a_hang_is_ended_and_each_rank_says_where_it_stands(word):
     assert str(caught.value).startswith(f"ranks 0 and 1 have said nothing for 8 s ({where}): ")
 
 
-def test_ranks_that_wait_for_ever_do_not_outlive_the_process_that_started_them(word, tmp_path):
-    imports = "from memlab.cluster import measure; from tests.cluster.faulty import train"
-    code = f"{imports}; measure(train, steps=10**6, fault='hangs', folder={str(tmp_path)!r})"
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    wait_for(lambda: len(list(tmp_path.glob("*-2"))) == 2)  # the step in which one of them sleeps
-    parent.kill()
-    parent.wait()
+MEASURE = "from memlab.cluster import measure; measure(train, steps=10**6, fault='hangs', folder={!r})"
+PANEL = """
+import threading
+from memlab import Lab
+lab = Lab(train, device="cpu", steps=10**6, world_size=[2])
+threading.Thread(target=lab.run, kwargs=dict(fault="hangs", folder={!r}), daemon=True).start()
+input()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        pytest.param(MEASURE, subprocess.Popen.kill, id="measure-SIGKILL"),
+        pytest.param(PANEL, subprocess.Popen.terminate, id="panel-SIGTERM"),
+        pytest.param(PANEL, lambda kernel: kernel.stdin.close(), id="panel-ends by itself"),
+    ],
+)
+def test_ranks_do_not_outlive_the_kernel_that_started_them(code, end, word, tmp_path):
+    whole = f"from tests.cluster.faulty import train\n{code.format(str(tmp_path))}"
+    with subprocess.Popen(
+        [sys.executable, "-c", whole], cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as kernel:
+        wait_for(lambda: len(list(tmp_path.glob("*-2"))) == 2)  # the step in which one of them sleeps for ever
+        listened = ports(marked(word))
+        end(kernel)
+        ended = time.monotonic()
+        kernel.wait()
     wait_for(lambda: not marked(word))
+    assert time.monotonic() - ended < SECONDS
+    assert listened
+    assert not any(map(in_use, listened))
 
 
 SUMMARY = """

@@ -16,12 +16,22 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from memlab import measure
 from memlab.nets import GPT
+from memlab.nets.gpt import Block
 
 WAIT = 0.6 if "STANDIN_CARD" in os.environ else 0  # seconds
 HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
@@ -102,6 +112,36 @@ def made_in_shards(device):
     yield from sharded(device, on_meta=True)
 
 
+def filled_and_clipped(device):
+    with torch.device("meta"):
+        model = gpt()
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model).to_empty(device=device)
+    for parameter in model.parameters():
+        nn.init.trunc_normal_(parameter)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for loss in steps(model, optimizer, device):
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        yield loss
+
+
+def flattened(device, *, strategy="FULL_SHARD", precision=None, orig_params=True):
+    policy = ModuleWrapPolicy({Block})
+    options = {"auto_wrap_policy": policy, "mixed_precision": precision, "use_orig_params": orig_params}
+    model = FullyShardedDataParallel(gpt(), device_id=device, sharding_strategy=ShardingStrategy[strategy], **options)
+    yield from steps(model, torch.optim.AdamW(model.parameters()), device)
+
+
+def flattened_and_kept(device):
+    yield from flattened(device, strategy="SHARD_GRAD_OP")
+
+
+def flattened_in_half(device):
+    precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    yield from flattened(device, precision=precision, orig_params=False)
+
+
 def tensor_parallel(device):
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     model = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024)).to(device)
@@ -117,7 +157,8 @@ def tensor_parallel(device):
 
 LOOPS = (
     *(replicated, views, small_buckets, sharded_state, sharded, kept_until_backward, sharded_in_half),
-    *(offloaded, made_in_shards, tensor_parallel),
+    *(offloaded, made_in_shards, filled_and_clipped, tensor_parallel),
+    *(flattened, flattened_and_kept, flattened_in_half),
 )
 
 

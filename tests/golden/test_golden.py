@@ -8,7 +8,7 @@ import torch
 
 from memlab import Challenge, Guess, Saving, Trace, measure, sweep
 from memlab.cli.functions import load_function, read_settings
-from memlab.cli.report import report
+from memlab.cli.report import report, title
 from memlab.devices import open_device
 from memlab.errors import MemlabError
 from memlab.lab import Claim, Lab, verdict
@@ -66,7 +66,7 @@ def test_what_the_panel_says(golden):
 
 def test_what_the_command_line_says(golden):
     named = {"MEASURED": MEASURED, "PREDICTED": PREDICTED, "PREDICTED_TO_FAIL": PREDICTED_TO_FAIL, "NOTES": WITH_NOTES}
-    texts = ("\n".join(report("loop.py:train", trace)) for trace in named.values())
+    texts = ("\n".join(report(title("loop.py:train", trace), trace)) for trace in named.values())
     golden("report.txt", "\n\n".join(texts) + "\n")
 
 

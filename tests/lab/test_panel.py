@@ -126,3 +126,39 @@ def test_an_error_comes_out_of_run_and_stands_on_the_panel():
 
 def test_as_text_the_panel_says_how_to_see_it():
     assert repr(make()._panel).startswith("A memlab Lab: run this notebook in Jupyter")
+
+
+def displayed(monkeypatch, lab):
+    """What a notebook is given for the panel, by MIME type."""
+    given = []
+    monkeypatch.setattr("IPython.display.display", given.append)
+    lab._ipython_display_()
+    return given[0]._repr_mimebundle_()
+
+
+def test_a_saved_notebook_has_the_picture_of_the_first_prediction(monkeypatch):
+    lab = make()
+    data = displayed(monkeypatch, lab)
+    assert f'<img alt="{html.escape(lab.session.prediction.sentence)}"' in data["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert len(data["text/html"]) < 50_000
+    assert displayed(monkeypatch, make())["text/html"] == data["text/html"]  # no clock, no chance
+
+
+def test_a_panel_whose_loop_cannot_be_predicted_is_shown_all_the_same(monkeypatch):
+    def unpredictable(device, *, batch_size=8):
+        raise RuntimeError("mine")
+        yield
+
+    lab = make(unpredictable)
+    assert "text/html" not in displayed(monkeypatch, lab)
+    assert shown(lab, "note").startswith("No prediction: ")
+
+
+def test_a_panel_shown_during_a_run_does_not_wait_for_it(monkeypatch):
+    slow = Slow()
+    lab = make(slow, steps=100)
+    button(lab, "Run").click()
+    assert "text/html" not in displayed(monkeypatch, lab)
+    lab.stop()
+    slow.step.release()

@@ -8,6 +8,7 @@ from pathlib import Path
 from IPython.display import Markdown
 
 from tests.notebooks.cells import changed, changes, code_cells, needed, run
+from tests.notebooks.repeats import spared
 
 
 def said(cells: Sequence[str]) -> str:
@@ -29,4 +30,5 @@ def verdicts(notebook: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(verdicts(Path(sys.argv[1]))))
+    with spared():
+        print(json.dumps(verdicts(Path(sys.argv[1]))))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from memlab import Lab
-from memlab.lab.choices import Choice, OneOf, Switch
+from memlab.lab.choices import Choice, Doubling, OneOf, Switch
 from memlab.lab.ranks import WORLD_SIZE
 from tests.notebooks.cells import code_cells, needed, run
 
@@ -32,6 +32,8 @@ def ends(choice: Choice) -> list[Any]:
     """The values between which a learner can move a control, or all of a menu."""
     if isinstance(choice, Switch):
         return [False, True]
+    if isinstance(choice, Doubling):
+        return [choice.options[0], choice.options[-1]]
     return list(choice.options) if isinstance(choice, OneOf) else [choice.low, choice.high]
 
 
@@ -48,7 +50,7 @@ def exercise(lab: Lab) -> Iterator[str]:
     session = lab.session
     steps, session.steps = session.steps, STEPS  # enough to see, for models that take long at one end
     start = dict(session.screen.settings)
-    lab.run()
+    yield from complete(lab, start)
     ranks = WORLD_SIZE in session.choices  # then all else may be too large for a CPU
     if ranks:  # once before bytes are counted: torch.distributed makes small tensors of its own and keeps them
         for choice in session.choices.values():
@@ -57,10 +59,8 @@ def exercise(lab: Lab) -> Iterator[str]:
     if ranks:
         yield from predicted(lab, next(iter(session.choices.values())))
     for name, choice in session.choices.items():
-        for end in few(choice) if name == WORLD_SIZE else [] if ranks else ends(choice):
-            trace = lab.run(**start | {name: end})
-            if not trace.oom and len(trace.steps) != STEPS:
-                yield f"{name}={end!r}: {trace!r} after {len(trace.steps)} steps"
+        for end in few(choice, start) if name == WORLD_SIZE else [] if ranks else ends(choice):
+            yield from complete(lab, start | {name: end})
     session.steps = steps
     yield from interrupted(lab, start)
     lab.run(**start) if steps <= STEPS else stopped(lab)
@@ -69,9 +69,17 @@ def exercise(lab: Lab) -> Iterator[str]:
         yield f"{after - before:+,} live bytes after all runs"
 
 
-def few(choice: Choice) -> list[int]:
-    """As many ranks as any machine can run."""
-    return [ranks for ranks in (1, 2) if not isinstance(choice, OneOf) or ranks in choice.options]
+def complete(lab: Lab, settings: dict[str, Any]) -> Iterator[str]:
+    """A run to its end."""
+    trace = lab.run(**settings)
+    if not trace.oom and len(trace.steps) != STEPS:
+        yield f"{settings}: {trace!r} after {len(trace.steps)} steps"
+
+
+def few(choice: Choice, start: dict[str, Any]) -> list[int]:
+    """As many ranks as any machine can run, but for the number that has run first: to start them takes seconds."""
+    numbers = [ranks for ranks in (1, 2) if not isinstance(choice, OneOf) or ranks in choice.options]
+    return [ranks for ranks in numbers if ranks != start[WORLD_SIZE]]
 
 
 def predicted(lab: Lab, choice: Choice) -> Iterator[str]:

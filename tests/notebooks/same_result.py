@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.notebooks.cells import changed, changes, code_cells, needed, run
+from tests.notebooks.repeats import spared
 
 
 def outcome(cells: Sequence[str]) -> str:
@@ -27,4 +28,5 @@ def outcomes(notebook: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(outcomes(Path(sys.argv[1]))))
+    with spared():
+        print(json.dumps(outcomes(Path(sys.argv[1]))))

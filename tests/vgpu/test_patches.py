@@ -18,7 +18,8 @@ PLACES = (
     torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator,
     torch.accelerator.memory, torch.random, torch.serialization, torch.utils, torch.backends.cudnn, torch.__future__,
     torch.amp, torch.autocast, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
-    nn.parameter.UninitializedTensorMixin, FakeTensor, dataloader._BaseDataLoaderIter, threading.Thread, np,
+    nn.parameter.UninitializedTensorMixin, FakeTensor, torch.UntypedStorage,
+    dataloader._BaseDataLoaderIter, threading.Thread, np,
 )  # fmt: skip
 
 
@@ -194,3 +195,15 @@ def test_optimizers_take_foreach_in_predictions_only():
 
     assert seen(groups)[0] == 1
     assert torch.utils._foreach_utils._foreach_supported_types.count(FakeTensor) == 0
+
+
+@pytest.mark.parametrize("foreach", [None, True, False])
+def test_clipping_takes_foreach_where_cuda_does(foreach):
+    def norms(device):
+        model = nn.Linear(4, 4).to(device)
+        model(torch.ones(2, 4, device=device)).sum().backward()
+        with torch.profiler.profile() as profiled:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=foreach)
+        return {event.name for event in profiled.events()}
+
+    assert ("aten::_foreach_norm" in seen(norms)) is (foreach is not False)

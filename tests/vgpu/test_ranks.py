@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -36,7 +36,7 @@ def replicated(device, *, bucket_cap_mb=25, gradient_as_bucket_view=False):
     yield from steps(DistributedDataParallel(model, **options), device)
 
 
-def sharded(device, *, reshard=True, on_meta=False):
+def sharded(device, *, reshard=True, on_meta=False, fill=False):
     with torch.device("meta" if on_meta else device):
         model = MLP(DEPTH, WIDTH)
     for layer in model.blocks:
@@ -44,6 +44,15 @@ def sharded(device, *, reshard=True, on_meta=False):
     fully_shard(model, reshard_after_forward=reshard)
     if on_meta:
         model.to_empty(device=device)
+    if fill:
+        for parameter in model.parameters():
+            nn.init.normal_(parameter)
+    yield from steps(model, device)
+
+
+def flattened(device, *, strategy="FULL_SHARD"):
+    options = {"sharding_strategy": ShardingStrategy[strategy], "use_orig_params": True}
+    model = FullyShardedDataParallel(MLP(DEPTH, WIDTH).to(device), device_id=device, **options)
     yield from steps(model, device)
 
 
@@ -55,6 +64,18 @@ def tensor_parallel(device):
 
 def of(trace, category):
     return trace.start.get(category, 0)
+
+
+def test_pieces_that_are_filled_at_random_are_as_large_as_those_that_are_not():
+    filled = predict(sharded, world_size=4, on_meta=True, fill=True)
+    assert filled.by_category == predict(sharded, world_size=4, on_meta=True).by_category
+
+
+@pytest.mark.parametrize("strategy", ["FULL_SHARD", "SHARD_GRAD_OP"])
+def test_the_older_fsdp_holds_pieces_too(strategy):
+    trace = predict(flattened, world_size=4, strategy=strategy)
+    assert of(trace, Category.PARAMETER) == PARAMETERS // 4
+    assert of(trace, Category.OPTIMIZER_STATE) == 2 * PARAMETERS // 4
 
 
 def test_a_replica_holds_everything_and_buckets_as_large_as_the_gradients():

@@ -18,7 +18,7 @@ from tests.vgpu.test_features import LOOPS
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
-    monkeypatch.setattr(results, "_answers", {})
+    monkeypatch.setattr(results, "_answers", results.Generations())
 
 
 @pytest.mark.parametrize("train", [train_gpt, *LOOPS])
@@ -54,6 +54,23 @@ def test_views_share_their_storage_and_results_do_not():
     assert seen[0] == seen[1] == ([True, True, False, True], (1, 64), 1, (64, 65))
 
 
+def test_the_parts_of_a_split_are_remembered_as_views():
+    seen = []
+
+    def train(device):
+        for _ in range(2):
+            x = torch.ones(6, 4, device=device)
+            parts = x.chunk(3)
+            shared = [part.untyped_storage() is x.untyped_storage() for part in parts]
+            seen.append((shared, [part.storage_offset() for part in parts], parts[0].shape))
+            yield
+
+    predict(train, steps=2)
+    assert seen[0] == seen[1] == ([True] * 3, [0, 8, 16], (2, 4))
+    split = id(torch.ops.aten.split.Tensor)
+    assert [build is not None for key, build in results._answers.items() if key[0] == split] == [True]
+
+
 def test_equal_numbers_of_different_types_are_told_apart():
     dtypes = []
 
@@ -82,4 +99,16 @@ def test_a_fake_tensor_made_fast_is_one_made_by_its_class():
 def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr(results, "MOST", 50)
     predict(train_gpt)
-    assert len(results._answers) <= 51
+    assert len(results._answers) <= 100
+
+
+def test_what_is_asked_for_again_stays(monkeypatch):
+    monkeypatch.setattr(results, "MOST", 3)
+    answers = results.Generations()
+    asked = results.Answer(None, None)
+    answers.put(("often",), asked)
+    for number in range(20):
+        answers.put((number,), results.Answer(None, None))
+        assert answers.get(("often",)) is asked
+    assert answers.get((0,)) is None
+    assert len(answers) <= 6

@@ -15,6 +15,48 @@ NAMES = ["cuda", "cuda:0", torch.device("cuda"), torch.device("cuda:0"), torch.d
 names = pytest.mark.parametrize("name", NAMES, ids=repr)
 
 
+# Addresses
+
+
+def test_tensors_that_share_memory_have_one_address_and_others_have_others():
+    def addresses(device):
+        first, second = torch.zeros(4, 4, device=device), torch.zeros(4, 4, device=device)
+        views = [first.t(), first.view(16), first[0]]
+        assert first[1].data_ptr() - first.data_ptr() == 16
+        return [tensor.data_ptr() for tensor in (first, *views)], second.data_ptr()
+
+    shared, other = seen(addresses)
+    assert len({0, *shared, other}) == 3
+
+
+def test_a_storage_that_is_freed_has_no_address():
+    def address(device):
+        storage = torch.zeros(4, device=device).untyped_storage()
+        storage.resize_(0)
+        return storage.data_ptr()
+
+    assert seen(address) == 0
+
+
+# Data that come and go
+
+
+def test_a_parameter_whose_data_were_away_gets_its_gradient():
+    def work(device):
+        layer = torch.nn.Linear(512, 512, bias=False).to(device)
+        out = layer(torch.ones(2, 512, device=device))
+        there = torch.cuda.memory_allocated()
+        layer.weight.data = layer.weight.data.cpu()
+        away, place = torch.cuda.memory_allocated(), layer.weight.device.type
+        layer.weight.data = layer.weight.data.to(device)
+        out.sum().backward()
+        return there, away, place, layer.weight.grad.device.type
+
+    there, away, place, gradient = seen(work)
+    assert (place, gradient) == ("cpu", "cuda")
+    assert away == there - 4 * 512 * 512
+
+
 # The names of the card
 
 

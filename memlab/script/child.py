@@ -1,0 +1,69 @@
+"""Asks a process of its own what a script takes."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memlab import errors
+from memlab.errors import ScriptFailed
+from memlab.script.command import Command
+from memlab.script.options import Option
+from memlab.trace import Trace
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a run: its trace, and the options that the script has with the values that they had."""
+
+    trace: Trace
+    options: tuple[Option, ...]
+
+
+def ask(
+    script: Command,
+    *,
+    steps: int,
+    gpu: str | None = None,
+    ranks: tuple[int | None, int] = (None, 0),
+    device: str | None = None,
+    budget: str | int | None = None,
+    is_endless: bool = False,
+    is_quiet: bool = False,
+) -> Answer:
+    """Run a script in a new process: predicted, where a card is named, else measured. Of so many ``ranks``, one.
+
+    What it prints comes out on this process's stderr, unless ``is_quiet``. ``is_endless``: on a
+    card with the same kernels and room for everything. When this returns, the process is gone and
+    so are the files that a predicted script has written.
+
+    Raises:
+        MemlabError: what came in the way, see :meth:`memlab.script.Script.predict`.
+    """
+    request = {"path": str(script.path), "arguments": script.arguments, "steps": steps}
+    request |= {"gpu": gpu, "ranks": ranks, "device": device, "budget": budget, "is_endless": is_endless}
+    with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
+        status = _run(request | {"folder": folder}, Path(folder), is_quiet)
+        file = Path(folder, "answer.json")
+        if not file.is_file():
+            raise ScriptFailed(
+                f"{script.__name__} ended its process, with status {status}, before its steps were made."
+            )
+        answer = json.loads(file.read_text())
+    if "error" in answer:
+        raise getattr(errors, answer["error"])(answer["message"])
+    return Answer(Trace.from_json(answer["trace"]), tuple(Option(**option) for option in answer["options"]))
+
+
+def _run(request: dict[str, Any], folder: Path, is_quiet: bool) -> int:
+    environment = dict(os.environ)
+    if request["gpu"] is not None:
+        environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
+    out: int = subprocess.DEVNULL if is_quiet else 2
+    # -P: a file beside the script is not to be taken for one of Python's own before the script runs.
+    command = [sys.executable, "-P", "-m", "memlab.script.worker", json.dumps(request)]
+    return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out).returncode

@@ -1,0 +1,83 @@
+"""What a predicted script gets in the place of what a prediction cannot follow: compilers, and processes of its own."""
+
+import functools
+import multiprocessing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import distributed
+
+from memlab.errors import Refused
+from memlab.patching import Change, Patches
+from memlab.vgpu.current import current
+from memlab.vgpu.refusals import where
+
+
+def changes() -> Iterator[Change]:
+    """Each change: where, its name, and what takes its place."""
+    yield torch, "compile", _as_written("torch.compile")
+    yield torch.jit, "script", _as_written("torch.jit.script")
+    yield torch.nn.Module, "compile", lambda module, *args, **kwargs: _note("torch.compile")
+    yield torch.utils.data.DataLoader, "__init__", _without_workers(torch.utils.data.DataLoader.__init__)
+    yield torch.multiprocessing, "start_processes", _one_rank
+    yield torch.multiprocessing, "spawn", _one_rank
+    yield distributed, "init_process_group", _there_already(distributed.init_process_group)
+    yield distributed, "destroy_process_group", _there_already(distributed.destroy_process_group)
+    for name in ("SpawnProcess", "ForkServerProcess"):
+        if hasattr(multiprocessing.context, name):
+            yield getattr(multiprocessing.context, name), "_Popen", staticmethod(_no_process)
+
+
+EAGER = Patches(changes)
+
+
+def _note(what: str) -> None:
+    current().note(f"{what} at {where()} was left out: the code is predicted as it is written, not compiled.")
+
+
+def _as_written(what: str) -> Callable[..., Any]:
+    """A compiler that gives back what it is given; also as a decorator with arguments."""
+
+    def given_back(code: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if code is None:
+            return functools.partial(given_back, **kwargs)
+        _note(what)
+        return code
+
+    return given_back
+
+
+def _without_workers(init: Callable[..., None]) -> Callable[..., None]:
+    """A DataLoader loads in the process itself: what its workers do takes no memory of the card."""
+
+    @functools.wraps(init)
+    def initialised(self: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("num_workers"):
+            of_workers = ("num_workers", "prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
+            kwargs = {name: value for name, value in kwargs.items() if name not in of_workers}
+        init(self, *args, **kwargs)
+
+    return initialised
+
+
+def _no_process(process: Any) -> None:
+    raise Refused(
+        f"the script starts a process of its own at {where()}: a prediction follows one process, so do without, or "
+        "measure instead."
+    )
+
+
+def _one_rank(function: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, **kwargs: Any) -> None:
+    """Of the processes that would train, the one that is predicted is this one."""
+    if nprocs > 1 and not distributed.is_initialized():
+        raise Refused(
+            f"the script starts {nprocs} processes that train, at {where()}: a prediction follows one of them, so say "
+            "how many there are in all (--world-size)."
+        )
+    function(distributed.get_rank() % nprocs if distributed.is_initialized() else 0, *args)
+
+
+def _there_already(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The process group of the prediction, which is there from its beginning to its end."""
+    return lambda *args, **kwargs: None if distributed.is_initialized() else real(*args, **kwargs)

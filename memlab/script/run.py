@@ -1,0 +1,87 @@
+"""A run of a script, in the process that it has for itself."""
+
+import threading
+from contextlib import ExitStack, suppress
+from typing import cast
+
+import torch
+
+from memlab.devices import Device
+from memlab.errors import BadTrain, Stopped
+from memlab.protocol import Train
+from memlab.run import Run
+from memlab.script.command import Command
+from memlab.script.eager import EAGER
+from memlab.script.steps import Steps
+from memlab.trace import Trace
+
+
+class ScriptRun(Run):
+    """As :class:`memlab.run.Run`, for a script: it is not asked for its next step, but says when one is over.
+
+    After the last step the script is cut off: it sees an error that no ``except Exception`` catches, and if it goes on,
+    again at its next operator.
+    """
+
+    def __init__(self, script: Command, device: Device, *, steps: int = 3, budget: str | int | None = None):
+        super().__init__(cast(Train, script), {}, device, steps=steps, budget=budget)
+        self._script = script
+        self.settings = {"arguments": " ".join(script.arguments)} if script.arguments else {}
+        self.has_ended = False
+        self.exit_code: object = None  # what the script gave to sys.exit
+        self._cut_off = threading.Event()
+
+    def complete(self) -> Trace:
+        """Run the script until its steps are made, or it ends.
+
+        Raises:
+            BadTrain: it has ended without a step.
+            Exception: what the script raises.
+        """
+        with self:
+            self._run_script()
+        if not self.steps:
+            raise BadTrain(f"{self._script.__name__} made no step")
+        return self.trace()
+
+    def _begin(self, undo: ExitStack) -> None:
+        """What a script does first is a part of its first step."""
+        if not self._device.computes:
+            undo.enter_context(EAGER)
+
+    def _run_script(self) -> None:
+        self._this_step = ExitStack()
+        with suppress(Stopped), self._this_step:
+            self._open_step()
+            with Steps(self._on_loss, self._on_step).followed():
+                self._run_to_its_end()
+            if self._tracker.failed is not None:  # and the script caught that
+                raise torch.OutOfMemoryError(self._tracker.failed.message)
+
+    def _run_to_its_end(self) -> None:
+        try:
+            self._script(self._device.device)
+        except SystemExit as exit_:
+            self.exit_code = exit_.code
+        self.has_ended = True
+
+    def _open_step(self) -> None:
+        self._loss: float | None = None
+        self._yielded = self._this_step.enter_context(self._step())
+
+    def _on_loss(self, loss: torch.Tensor) -> None:
+        self._tracker.yielded(loss)
+        if self._device.computes:
+            self._loss = (self._loss or 0.0) + float(loss.detach())
+
+    def _on_step(self) -> None:
+        """A step of the script is over: so is ours, and the next one begins, or the script is cut off."""
+        self._yielded.append(self._loss)
+        self._this_step.close()
+        if len(self.steps) < self._count:
+            self._open_step()
+            return
+        self._cut_off.set()
+        self._tracker.stopping, self._every = self._cut_off, True
+        self._open_step()
+        raise Stopped

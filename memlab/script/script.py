@@ -1,0 +1,54 @@
+"""A script, wherever a ``train`` function is taken."""
+
+from typing import Any
+
+from memlab.script.child import ask
+from memlab.script.command import Command
+from memlab.trace import Trace
+
+
+class Script(Command):
+    """A script that ``memlab.predict``, ``measure`` and ``sweep`` take where they take a ``train`` function.
+
+    ``predict(Script("train.py", "--amp"), gpu="T4", batch_size=32)`` runs ``train.py --amp --batch-size=32``, in a
+    process of its own, not one line of it changed. That process ends with the last step asked for. Of a prediction
+    nothing is left: what the script writes is thrown away, it reaches no network and starts no other process.
+
+    Args:
+        path: of the file.
+        *arguments: what stands behind it on a command line.
+
+    Raises:
+        BadValue: there is no such file, or it is no Python.
+    """
+
+    def predict(
+        self,
+        *,
+        gpu: str = "T4",
+        world_size: int | None = None,
+        global_rank: int = 0,
+        steps: int = 3,
+        budget: str | int | None = None,
+        **settings: Any,
+    ) -> Trace:
+        """What :func:`memlab.predict` does with it; ``world_size`` is what ``torchrun`` would tell it.
+
+        Raises:
+            BadTrain: it made no step.
+            Refused: it cannot do without what a prediction does not give.
+            ScriptFailed: it raised something of its own.
+            MemlabError: as :func:`memlab.predict`.
+        """
+        ranks = (world_size, global_rank)
+        return ask(self.with_options(**settings), gpu=gpu, ranks=ranks, steps=steps, budget=budget).trace
+
+    def measure(
+        self, *, steps: int = 3, device: str | None = None, budget: str | int | None = None, **settings: Any
+    ) -> Trace:
+        """What :func:`memlab.measure` does with it; ``device`` is what the script trains on.
+
+        Raises:
+            BadTrain, ScriptFailed, MemlabError: as :meth:`predict`.
+        """
+        return ask(self.with_options(**settings), device=device, steps=steps, budget=budget).trace

@@ -1,0 +1,121 @@
+"""The process in which a script runs: ``python -m memlab.script.worker REQUEST``."""
+
+import json
+import os
+import sys
+import traceback
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from memlab.devices import Device, open_device
+from memlab.errors import BadTrain, MemlabError, Refused, ScriptFailed
+from memlab.script.command import Command
+from memlab.script.net import Net
+from memlab.script.options import follow_parsers, of_constants
+from memlab.script.overlay import Overlay
+from memlab.script.run import ScriptRun
+from memlab.vgpu.refusals import where
+
+# Libraries that are told so look for what is on this machine, and wait for nobody.
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_EVALUATE_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "WANDB_MODE": "disabled",
+}
+
+ENDLESS = 1 << 50  # bytes: what a script would take, had the card room enough
+
+
+def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Run the script, and say what came of it: a trace and the script's options, or an error."""
+    script = Command(request["path"], *request["arguments"])
+    refused: list[str] = []
+    options = follow_parsers()
+    try:
+        device = _device(request)
+        run = ScriptRun(script, device, steps=request["steps"], budget=request["budget"])
+        if not device.computes:
+            refused = _set_apart(folder)
+        trace = run.complete().to_json()
+        found = options or of_constants(script.path, vars(sys.modules["__main__"]))
+        return {"trace": trace, "options": [asdict(option) for option in found]}
+    except BadTrain as error:
+        return _error(_without_step(script, run, refused) if run.has_ended else error)
+    except MemlabError as error:
+        return _error(error)
+    except Exception as error:
+        return _error(_raised(script, error))
+
+
+def _device(request: dict[str, Any]) -> Device:
+    if request["gpu"] is None:
+        return open_device(request["device"])
+    from memlab.vgpu.gpu import VirtualGpu
+
+    device = VirtualGpu(request["gpu"], world_size=request["ranks"][0], global_rank=request["ranks"][1])
+    if request["is_endless"]:
+        device.card = replace(device.card, capacity=ENDLESS)
+    return device
+
+
+def _set_apart(folder: Path) -> list[str]:
+    """Let this process write, start and reach nothing any more; the sentences with which it was refused."""
+    os.environ.update(OFFLINE)
+    sys.dont_write_bytecode = True
+    overlay = Overlay(folder)
+    overlay.install()
+    net = Net(overlay)
+    net.spread()
+    return net.refused
+
+
+def _without_step(script: Command, run: ScriptRun, refused: list[str]) -> BadTrain:
+    code = run.exit_code
+    ended = "ran to its end" if code is None else f"called sys.exit({code!r})"
+    remedy = "give the script that trains, with the arguments (behind --) with which it does"
+    if refused:
+        remedy = f"it was refused something, {refused[-1]}"
+    return BadTrain(f"{script.__name__} {ended} before an optimizer of PyTorch's made a step: {remedy.rstrip('.')}.")
+
+
+def _raised(script: Command, error: Exception) -> MemlabError:
+    """What the script raised, which has been shown as Python shows it."""
+    behind: BaseException | None = error
+    while behind is not None and not isinstance(behind, Refused):
+        behind = behind.__cause__ or behind.__context__
+    if isinstance(behind, Refused):
+        return behind
+    sys.stderr.write("".join(_shown(error, script)))
+    first = str(error).strip().partition("\n")[0]
+    if "environment variable RANK expected" in first:
+        first = "it is written for torchrun, so say how many ranks there are (--world-size)."
+    return ScriptFailed(f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}")
+
+
+def _shown(error: Exception, script: Command) -> list[str]:
+    """The traceback, from the script's own first line on."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename != str(script.path):
+        frame = frame.tb_next
+    return traceback.format_exception(type(error), error, frame or error.__traceback__)
+
+
+def _error(error: MemlabError) -> dict[str, Any]:
+    return {"error": type(error).__name__, "message": str(error)}
+
+
+def main() -> None:
+    """Answer the request of this process's command line with a file in the folder that it names."""
+    request = json.loads(sys.argv[1])
+    folder = Path(request["folder"])
+    text = json.dumps(answer(request, folder))
+    (folder / "answer.json").write_text(text)
+    sys.stdout.flush()
+    os._exit(0)  # what the script has left to be done at the end of its process is not done
+
+
+if __name__ == "__main__":
+    main()

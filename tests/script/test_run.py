@@ -1,0 +1,228 @@
+"""Runs of scripts in this process: their steps, and how they end."""
+
+import sys
+from textwrap import dedent
+
+import pytest
+
+from memlab.devices import Cpu
+from memlab.errors import BadTrain
+from memlab.run import predict
+from memlab.script.command import Command
+from memlab.script.run import ScriptRun
+from memlab.vgpu.gpu import VirtualGpu
+
+HEAD = """
+    import argparse, pickle, sys
+    import torch
+    from torch import nn
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(3)]).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(size=8):
+        x = torch.randn(size, 64, device=device)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+"""
+PLAIN = """
+    for _ in range(100):
+        step(int(sys.argv[1]) if sys.argv[1:] else 8)
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """``run(text, *arguments)`` gives the run of a script with this text, which this process survives."""
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+
+    def run(text, *arguments, device=None, steps=3, **options):
+        path = tmp_path / "script.py"
+        path.write_text(dedent(HEAD) + dedent(text))
+        return ScriptRun(Command(path, *arguments), device or VirtualGpu("T4"), steps=steps, **options)
+
+    return run
+
+
+def train(device, *, size=8):
+    from torch import nn, optim, randn
+
+    model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(3)]).to(device)
+    optimizer = optim.AdamW(model.parameters())
+    while True:
+        loss = model(randn(size, 64, device=device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+def test_a_script_takes_what_the_same_loop_takes(run):
+    trace = run(PLAIN, 4096).complete()
+    loop = predict(train, size=4096)
+    assert [step.peak_allocated for step in trace.steps] == [step.peak_allocated for step in loop.steps]
+    assert trace.by_category == loop.by_category
+    assert trace.flops == loop.flops
+    assert trace.settings == {"arguments": "4096"}
+    assert (trace.source, trace.device) == ("predicted", "T4")
+
+
+def test_measured_it_has_losses_and_seconds(run):
+    trace = run(PLAIN, device=Cpu(), steps=5).complete()
+    assert len(trace.losses) == 5
+    assert all(loss > 0 for loss in trace.losses)
+    assert trace.seconds_per_step > 0
+
+
+def test_it_is_main_with_arguments_and_a_file_of_its_own(run):
+    text = """
+        assert __name__ == "__main__" and sys.argv[1:] == ["--size", "3"] and sys.argv[0] == __file__
+        class Mine: pass
+        assert isinstance(pickle.loads(pickle.dumps(Mine())), Mine)
+        step()
+    """
+    assert len(run(text, "--size", 3).complete().steps) == 1
+
+
+def test_it_imports_what_lies_beside_it(run, tmp_path):
+    (tmp_path / "beside_script.py").write_text("SIZE = 5")
+    assert len(run("from beside_script import SIZE\nstep(SIZE)").complete().steps) == 1
+
+
+def test_it_may_end_before_its_steps_are_made(run):
+    assert len(run("step(); step(); sys.exit(1)").complete().steps) == 2
+
+
+@pytest.mark.parametrize("words", ["except Exception", "except", "except BaseException", "finally"])
+def test_nothing_in_it_catches_its_end(words, run):
+    text = f"""
+        count = 0
+        try:
+            for _ in range(1000):
+                count += 1
+                step()
+        {words}:
+            print("cleaning up")
+    """
+    trace = run(text).complete()
+    assert len(trace.steps) == 3
+    assert sys.modules["__main__"].count == 3
+
+
+def test_one_that_goes_on_is_cut_off_at_each_operator(run):
+    text = """
+        tried = 0
+        while tried < 1000:
+            tried += 1
+            try:
+                step()
+            except BaseException:
+                pass
+    """
+    assert len(run(text).complete().steps) == 3
+    assert sys.modules["__main__"].tried == 1000
+
+
+def test_out_of_memory_is_a_result(run):
+    trace = run("step(); step(10**8)").complete()
+    assert trace.oom.message.startswith("CUDA out of memory. Tried to allocate 23.84 GiB")
+    assert len(trace.steps) == 2
+
+
+def test_out_of_memory_is_a_result_also_where_the_script_catches_it(run):
+    text = """
+        try:
+            step(10**8)
+        except Exception as error:
+            print("caught", error)
+    """
+    trace = run(text).complete()
+    assert trace.oom.message.startswith("CUDA out of memory. Tried to allocate 23.84 GiB")
+
+
+def test_one_that_tries_less_goes_on_after_out_of_memory(run):
+    text = """
+        size = 10**8
+        while size > 8:
+            try:
+                step(size)
+            except torch.cuda.OutOfMemoryError:
+                size //= 10**4
+    """
+    trace = run(text).complete()
+    assert trace.oom is None
+    assert len(trace.steps) == 3
+
+
+def test_a_budget(run):
+    trace = run(PLAIN, 100_000, device=Cpu(), budget="10 MiB").complete()
+    assert trace.oom.limit == 10 * 2**20
+
+
+def test_one_that_makes_no_step_is_refused(run):
+    with pytest.raises(BadTrain, match=r"script\.py made no step"):
+        run("print('done')").complete()
+
+
+def test_what_it_raises_comes_out(run):
+    with pytest.raises(ZeroDivisionError):
+        run("step(); 1 / 0").complete()
+
+
+def test_compiled_code_is_predicted_as_it_is_written(run):
+    text = """
+        @torch.compile(dynamic=True)
+        def double(x):
+            return x * 2
+        model = torch.compile(model)
+        model.compile()
+        scripted = torch.jit.script(double)
+        scripted(torch.ones(2, device=device))
+        step()
+    """
+    trace = run(text).complete()
+    assert len(trace.steps) == 1
+    assert sum("the code is predicted as it is written, not compiled" in note for note in trace.notes) == 4
+
+
+def test_a_data_loader_has_no_workers(run):
+    text = """
+        from torch.utils.data import DataLoader
+        loader = DataLoader(torch.randn(8, 64), batch_size=4, num_workers=2, persistent_workers=True, prefetch_factor=4)
+        assert loader.num_workers == 0
+        for batch in loader:
+            step(len(batch))
+    """
+    assert len(run(text).complete().steps) == 2
+
+
+RANKS = """
+    import os
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+
+    def work(rank, count):
+        dist.init_process_group("nccl", rank=rank, world_size=count)
+        assert (rank, dist.get_world_size(), os.environ["LOCAL_RANK"]) == (1, 4, "1")
+        step()
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        mp.spawn(work, args=(4,), nprocs=4)
+"""
+
+
+def test_of_the_processes_that_it_starts_one_is_predicted(run):
+    trace = run(RANKS, device=VirtualGpu("T4", world_size=4, global_rank=1)).complete()
+    assert (trace.rank, trace.world_size) == (1, 4)
+
+
+def test_processes_that_train_are_refused_where_nobody_said_how_many(run):
+    with pytest.raises(PermissionError, match=r"starts 4 processes that train, at script\.py:\d+: .* \(--world-size\)"):
+        run(RANKS).complete()
