@@ -77,7 +77,7 @@ CASES = {
         "A10G",
         {"batch_size": (1, 16), "checkpointing": bool, "rank": [16, 64]},
     ),
-    "ViT-L/16 on a T4": (train_vit, "T4", {"batch_size": (1, 24), "optimizer": ["AdamW", "SGD"]} | TWO),
+    "ViT-L/16 on a T4": (train_vit, "T4", {"batch_size": (1, 16), "optimizer": ["AdamW", "SGD"]} | TWO),
     "GPT-2 XL on a T4": (train_gpt, "T4", {"batch_size": (1, 8), "shape": XL} | TWO),
 }
 
