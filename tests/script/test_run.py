@@ -58,6 +58,7 @@ def test_a_script_takes_what_the_same_loop_takes(run):
     assert [step.peak_allocated for step in trace.steps] == [step.peak_allocated for step in loop.steps]
     assert trace.by_category == loop.by_category
     assert trace.flops == loop.flops
+    assert trace.least_seconds == loop.least_seconds > 0
     assert trace.settings == {"arguments": "4096"}
     assert (trace.source, trace.device) == ("predicted", "T4")
 
