@@ -17,6 +17,10 @@ class NotWritten(MemlabError, OSError):
     """A file or a folder that could not be written; whatever was there before is untouched."""
 
 
+class NotRead(MemlabError, OSError):
+    """A file that is there and could not be read."""
+
+
 class NotATrace(MemlabError, ValueError):
     """Text that is not a trace written by :meth:`memlab.trace.Trace.to_json`."""
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import shutil
 from pathlib import Path
 
 from memlab.errors import NotWritten
@@ -20,26 +21,41 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
     """Write ``data`` (text as UTF-8) to ``path``, making its folder if need be.
 
     The bytes go to a temporary file beside ``path``, which then takes its name in one step: whatever
-    goes wrong, ``path`` holds either all of the old content or all of the new.
+    goes wrong, ``path`` holds either all of the old content or all of the new. A link stays a link, to the new
+    content; who may read a file stays as it is; and what is no file (``/dev/null``, a pipe) is written to.
 
     Raises:
         NotWritten: when it cannot be written; the old file is whole and no temporary file is left.
     """
     path = Path(path)
+    data = data.encode() if isinstance(data, str) else data
+    if path.exists() and not path.is_file() and not path.is_dir():
+        _write_into(path, data)
+        return
+    path = path.resolve()
     make_folder(path.parent)
     # Not named after `path`, so that a name of the longest legal length still works.
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
         with open(temporary, "xb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
+            file.write(data)
             file.flush()
             # Some file systems tell only here that the disk is full.
             os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
         os.replace(temporary, path)
     except OSError as error:
         raise _not_written(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _write_into(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise _not_written(path, error) from error
 
 
 def make_folder(path: str | Path) -> None:

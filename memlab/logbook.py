@@ -4,6 +4,7 @@ A line is written in one piece and at the end of the file, so several kernels ca
 half written costs that line alone.
 """
 
+import errno
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -11,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from memlab.errors import NotWritten
+from memlab.errors import NotRead, NotWritten
 from memlab.trace import Trace
 
 VARIABLE = "MEMLAB_LOGBOOK"
@@ -33,8 +34,15 @@ class Entry:
 
 
 def logbook_file() -> Path:
-    """Where the logbook is: the file that MEMLAB_LOGBOOK names, else ``~/.memlab/logbook.jsonl``."""
-    return Path(os.environ.get(VARIABLE) or Path.home() / ".memlab" / "logbook.jsonl")
+    """Where the logbook is: the file that MEMLAB_LOGBOOK names, else ``~/.memlab/logbook.jsonl``.
+
+    Raises:
+        NotWritten: there is no home folder either.
+    """
+    try:
+        return Path(os.environ.get(VARIABLE) or Path.home() / ".memlab" / "logbook.jsonl")
+    except RuntimeError as error:
+        raise NotWritten(f"There is no home folder for the logbook ({error}): set {VARIABLE} to a file.") from None
 
 
 def append(title: str, trace: Trace) -> None:
@@ -66,25 +74,45 @@ def append(title: str, trace: Trace) -> None:
         ) from None
 
 
-def read() -> list[Entry]:
-    """All entries, the oldest first. Lines that are none (a crash, another program) are left out."""
+def read() -> tuple[list[Entry], int]:
+    """All entries, the oldest first, and how many lines are none: of a crash, or of another program.
+
+    Raises:
+        NotRead: the file cannot be read.
+    """
+    file = logbook_file()
     try:
-        lines = logbook_file().read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
-        return []
-    return [entry for line in lines if (entry := _entry(line)) is not None]
+        return [], 0
+    except OSError as error:
+        raise NotRead(f"The logbook {file} cannot be read ({error.strerror}): set {VARIABLE} to a file.") from None
+    entries = [_entry(line) for line in lines if line.strip()]
+    return [entry for entry in entries if entry is not None], entries.count(None)
 
 
 def _write_at_the_end(file: Path, line: bytes) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(descriptor, line)  # one call: the system puts it whole behind what is there
+        written = os.write(descriptor, line)  # one call: the system puts it whole behind what is there
+        if written < len(line):  # as much as the disk had room for
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)
 
 
 def _entry(line: str) -> Entry | None:
     try:
-        return Entry(**json.loads(line))
-    except (ValueError, TypeError):
+        entry = Entry(**json.loads(line))
+    except (ValueError, TypeError, RecursionError):
         return None
+    return entry if all(isinstance(getattr(entry, name), kinds) for name, kinds in _KINDS.items()) else None
+
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("time", "title", "source", "device"), str),
+    **dict.fromkeys(("peak_allocated", "flops"), int),
+    "settings": dict,
+    "loss": (int, float, type(None)),
+    "out_of_memory": bool,
+}

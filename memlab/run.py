@@ -35,6 +35,9 @@ class RunsElsewhere(Protocol):
     def predict(self, **options: Any) -> Trace:
         """A trace of a prediction."""
 
+    def want(self, **options: Any) -> Trace:
+        """The same, but nothing that it prints is seen, and without a budget it has all the memory that it wants."""
+
 
 def measure(
     train: Train | RunsElsewhere,

@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from memlab.errors import BadValue, NotWritten
 from memlab.files import make_folder, write_atomically
 
 # Kept in the learner's folder: the SHA-256 of each notebook as it was copied. A file that no longer
@@ -22,12 +23,20 @@ def copy_notebooks(source: Path, target: Path) -> list[str]:
     """Bring ``target`` up to date with ``source``; return the names of the edited files, which are kept.
 
     Raises:
-        NotWritten: when ``target`` cannot be written; no file in it is lost or half written.
+        BadValue: ``target`` is inside of ``source``.
+        NotWritten: when ``target`` cannot be written, or a link in it leads out of it; no file in it is lost or half
+            written.
     """
+    if source.resolve() in target.resolve().parents:
+        raise BadValue(f"{target} is inside of {source}, where memlab's own notebooks are: choose a folder elsewhere.")
     make_folder(target)
     sums = _read_manifest(target)
     edited = []
     for name in _names(source):
+        if target.resolve() not in (target / name).resolve().parents:
+            raise NotWritten(
+                f"{target / name} leads out of {target} by a link, and nothing was written: remove the link."
+            )
         data = (source / name).read_bytes()
         new, present = _sum(data), _sum_of_file(target / name)
         if present not in (None, new, sums.get(name)):
@@ -38,6 +47,11 @@ def copy_notebooks(source: Path, target: Path) -> list[str]:
         sums[name] = new
     write_atomically(target / MANIFEST, json.dumps({"sha256": sums}, indent=1))
     return edited
+
+
+def is_copy(folder: Path) -> bool:
+    """Whether the notebooks were copied to this folder before."""
+    return (folder / MANIFEST).is_file()
 
 
 def _names(source: Path) -> list[str]:

@@ -98,3 +98,25 @@ def test_permission_denied_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("memlab.files.open", denied, raising=False)
     with pytest.raises(NotWritten, match=r"\(Permission denied\).*choose a folder that you can write to"):
         write_atomically(tmp_path / "trace.json", "new")
+
+
+def test_a_link_stays_a_link_and_a_mode_stays_a_mode(tmp_path):
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("old")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files here")
+def test_what_is_no_file_is_written_to(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    write_atomically("/dev/null", "away")
+    assert Path("/dev/null").is_char_device()

@@ -1,10 +1,11 @@
+import json
 import multiprocessing
 import os
 
 import pytest
 
 from memlab import logbook
-from memlab.errors import NotWritten
+from memlab.errors import NotRead, NotWritten
 from memlab.logbook import append, logbook_file, read
 from memlab.trace import Category, Event, Phase, Step, Trace
 
@@ -21,10 +22,11 @@ def file(tmp_path, monkeypatch):
 
 
 def test_what_is_appended_is_read_back():
-    assert read() == []
+    assert read() == ([], 0)
     append("a panel", TRACE)
     append("another", TRACE)
-    first, second = read()
+    (first, second), left_out = read()
+    assert left_out == 0
     assert (first.title, second.title) == ("a panel", "another")
     assert first.settings == {"batch_size": 8}
     assert first.peak_allocated == 1024
@@ -39,7 +41,46 @@ def test_a_line_that_a_crash_cut_off_costs_that_line_alone(file):
     append("after", TRACE)
     with file.open("ab") as text:
         text.write(b'[1, 2]\n{"title": "of another program"}\n\xff\xfe\n')
-    assert [entry.title for entry in read()] == ["whole", "after"]
+    entries, left_out = read()
+    assert [entry.title for entry in entries] == ["whole", "after"]
+    assert left_out == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": None}, {"peak_allocated": "1 GiB"}, {"loss": "low"}, {"title": 3}, {"out_of_memory": 2},
+        {"flops": 1.5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_line_with_a_value_of_another_kind_is_left_out(file, change):
+    append("whole", TRACE)
+    odd = json.loads(file.read_text()) | change
+    file.write_text(json.dumps(odd) + "\n" + "[" * 100_000)
+    assert read() == ([], 2)
+
+
+def test_a_disk_that_takes_half_a_line_is_told(file, monkeypatch):
+    monkeypatch.setattr(logbook.os, "write", lambda descriptor, line: len(line) // 2)
+    with pytest.raises(NotWritten, match="No space left"):
+        append("a panel", TRACE)
+
+
+def test_a_folder_in_its_place_is_told(file):
+    file.mkdir(parents=True)
+    with pytest.raises(NotRead, match="cannot be read"):
+        read()
+
+
+def test_without_a_home_it_is_told(monkeypatch):
+    def nobody():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("MEMLAB_LOGBOOK")
+    monkeypatch.setattr(logbook.Path, "home", nobody)
+    with pytest.raises(NotWritten, match="set MEMLAB_LOGBOOK to a file"):
+        append("a panel", TRACE)
 
 
 def write_many(name):
@@ -55,7 +96,7 @@ def test_several_kernels_can_write_at_once():
         process.start()
     for process in processes:
         process.join(60)
-    written = [entry.title for entry in read()]
+    written = [entry.title for entry in read()[0]]
     assert {name: written.count(name) for name in names} == dict.fromkeys(names, 200)
 
 

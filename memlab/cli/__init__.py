@@ -6,6 +6,8 @@ only one that prints, and no module in it imports torch before its command runs.
 """
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -16,15 +18,25 @@ _COMMANDS = (lab, doctor, measure, predict, fit, explain, record, logbook)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 2 after a :class:`MemlabError`, 130 after Ctrl-C."""
+    """Run one command and return its exit status: 2 after a :class:`MemlabError`, 130 after Ctrl-C.
+
+    As of other commands, 141 when what reads the output has gone (``memlab logbook | head -1``).
+    """
+    for stream in (sys.stdout, sys.stderr):  # a terminal that knows only ASCII still shows a name in Greek
+        stream.reconfigure(errors="backslashreplace") if isinstance(stream, io.TextIOWrapper) else None
     args = _parse(sys.argv[1:] if argv is None else argv)
     try:
-        return args.run(args)
+        status = args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
+        return 141
     except MemlabError as error:
         print(f"memlab: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    return status
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

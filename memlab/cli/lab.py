@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 from memlab.errors import MemlabError
-from memlab.shipped import copy_notebooks, shipped_folder
+from memlab.shipped import copy_notebooks, is_copy, shipped_folder
+
+DEFAULT = Path("memlab-notebooks")
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -16,9 +18,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "folder",
         nargs="?",
         type=Path,
-        default=Path("memlab-notebooks"),
         metavar="FOLDER",
-        help="where to copy them (default: %(default)s); a notebook that you have edited is never replaced",
+        help=f"where to copy them (default: {DEFAULT}, or the current folder if it has them already); "
+        "a notebook that you have edited is never replaced",
     )
     parser.add_argument("--no-browser", action="store_true", help="print JupyterLab's address and open no browser")
     parser.add_argument("--port", type=int, help="the port to listen on, on this machine only")
@@ -28,11 +30,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Copy, then run JupyterLab until it is stopped."""
     source = shipped_folder()
-    if args.folder.resolve() != source:
-        for name in copy_notebooks(source, args.folder):
-            print(f"Kept your edited {args.folder / name}; to get memlab's version, rename yours and run this again.")
-        print(f"The notebooks are in {args.folder.resolve()}")
-    _run_jupyterlab(jupyter_options(args.folder, port=args.port, browser=not args.no_browser))
+    folder = args.folder or (Path() if is_copy(Path()) or Path.cwd() == source else DEFAULT)
+    if folder.resolve() != source:
+        for name in copy_notebooks(source, folder):
+            print(f"Kept your edited {folder / name}; to get memlab's version, rename yours and run this again.")
+        print(f"The notebooks are in {folder.resolve()}")
+    _run_jupyterlab(jupyter_options(folder, port=args.port, browser=not args.no_browser))
     return 0
 
 

@@ -1,6 +1,7 @@
 """``memlab logbook``: the runs of the panels on this machine, the newest last."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from memlab.errors import BadValue
@@ -19,11 +20,13 @@ def run(args: argparse.Namespace) -> int:
     """Print the newest entries as a table."""
     if args.last < 1:
         raise BadValue(f"--last {args.last} is not a number of runs: give a whole number from 1 on.")
-    entries = read()[-args.last :]
+    entries, left_out = read()
     if not entries:
         print(f"The logbook {logbook_file()} is empty: run a panel in a notebook.")
-    for line in table(entries):
-        print(line)
+    for line in table(entries[-args.last :]):
+        print("".join(char if char.isprintable() else ascii(char)[1:-1] for char in line))  # no orders to a terminal
+    if left_out:
+        print(f"Lines of {logbook_file()} that are no runs, and were left out: {left_out}.", file=sys.stderr)
     return 0
 
 

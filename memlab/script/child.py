@@ -55,9 +55,7 @@ def ask(
         status = _run(request | {"folder": folder}, Path(folder), is_quiet)
         file = Path(folder, "answer.json")
         if not file.is_file():
-            raise ScriptFailed(
-                f"{script.__name__} ended its process, with status {status}, before its steps were made."
-            )
+            raise ScriptFailed(f"{script.__name__} ended its process (status {status}) before its steps were made.")
         answer = json.loads(file.read_text())
         if "error" in answer:
             raise getattr(errors, answer["error"])(answer["message"])

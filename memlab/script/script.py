@@ -45,6 +45,15 @@ class Script(Command):
         ranks, script = (world_size, global_rank), self.with_options(**settings)
         return ask(script, gpu=gpu, ranks=ranks, steps=steps, budget=budget, snapshot=snapshot).trace
 
+    def want(self, *, gpu: str, steps: int, budget: int | None, **settings: Any) -> Trace:
+        """As :meth:`predict`, but nothing that it prints is seen, and None is a card with all the memory that it wants.
+
+        Raises:
+            BadTrain, ScriptFailed, MemlabError: as :meth:`predict`.
+        """
+        script = self.with_options(**settings)
+        return ask(script, gpu=gpu, steps=steps, budget=budget, is_endless=budget is None, is_quiet=True).trace
+
     def measure(
         self, *, steps: int = 3, device: str | None = None, budget: str | int | None = None, **settings: Any
     ) -> Trace:

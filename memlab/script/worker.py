@@ -117,7 +117,10 @@ def main() -> None:
     """Answer the request of this process's command line with a file in the folder that it names."""
     request = json.loads(sys.argv[1])
     folder = Path(request["folder"])
-    text = json.dumps(answer(request, folder))
+    try:
+        text = json.dumps(answer(request, folder))
+    except KeyboardInterrupt:  # the process that asks has had it too
+        os._exit(130)
     (folder / "answer.json").write_text(text)
     sys.stdout.flush()
     os._exit(0)  # what the script has left to be done at the end of its process is not done

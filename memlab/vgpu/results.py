@@ -12,7 +12,7 @@ import torch
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, allow_data_pointer, make_subclass, with_device
 from memlab.vgpu.names import CARD, SLOT
 
-MOST = 100_000  # answers; a network has hundreds
+MOST = 5000  # answers of a generation, 4.5 KiB each; a network has hundreds
 
 
 class Answer:
@@ -32,7 +32,38 @@ class Answer:
         self.work: Any = None
 
 
-_answers: dict[tuple[Any, ...], Answer] = {}
+class Generations:
+    """Answers in two generations: those asked for lately, and those before. When the young ones are many, the old go.
+
+    So what is asked for again and again stays, and memory has a bound, at the price of a dictionary.
+    """
+
+    def __init__(self) -> None:
+        self._young: dict[tuple[Any, ...], Answer] = {}
+        self._old: dict[tuple[Any, ...], Answer] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def get(self, key: tuple[Any, ...]) -> Answer | None:
+        """The answer to a question."""
+        answer = self._young.get(key)
+        if answer is None and (answer := self._old.pop(key, None)) is not None:
+            self.put(key, answer)
+        return answer
+
+    def put(self, key: tuple[Any, ...], answer: Answer) -> None:
+        """Keep it."""
+        if len(self._young) >= MOST:
+            self._young, self._old = {}, self._young
+        self._young[key] = answer
+
+    def items(self) -> list[tuple[tuple[Any, ...], Answer]]:
+        """All that are kept."""
+        return [*self._old.items(), *self._young.items()]
+
+
+_answers = Generations()
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _TAGS = (torch.Tag.inplace_view, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
@@ -49,9 +80,8 @@ def remembered(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     answer = _answers.get(key)
     if answer is None:
         out = work_out()
-        if len(_answers) > MOST:
-            _answers.clear()
-        answer = _answers[key] = Answer(func, _builder(func, args, out))
+        answer = Answer(func, _builder(func, args, out))
+        _answers.put(key, answer)
     else:
         out = work_out() if answer.build is None else answer.build(mode, args)
     mode.answer = answer  # last, for working it out asks for others

@@ -36,7 +36,7 @@ class VirtualTracker(Tracker):
         super().__init__(CARD, allocator=prediction.memory)
         self._memory = prediction.memory
         self._mode = mode
-        self._clock = Clock(SPEEDS[prediction.card.name])
+        self.clock = Clock(SPEEDS[prediction.card.name])
         self._undo = prediction.undo
         self._untraced = False
         self.history: History | None = None
@@ -74,7 +74,7 @@ class VirtualTracker(Tracker):
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         out = self._mode.run(func, self._types, args, kwargs)
-        self._clock.count(func, args, kwargs, out, self._mode.answer, self._memory.blocks.stream)
+        self.clock.count(func, args, kwargs, out, self._mode.answer, self._memory.blocks.stream)
         try:
             in_backward = self._phase is Phase.BACKWARD
             self._memory.run_kernel(func, args, kwargs, out, in_backward, partial(self._see_result, out))
@@ -83,13 +83,13 @@ class VirtualTracker(Tracker):
         return out
 
     def __enter__(self) -> "VirtualTracker":
-        self._clock.start()
+        self.clock.start()
         super().__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
         super().__exit__(*exception)
-        self.least_seconds, self.likely_seconds = self._clock.least_seconds(), self._clock.likely_seconds()
+        self.least_seconds, self.likely_seconds = self.clock.least_seconds(), self.clock.likely_seconds()
         if self.history is not None and not self.stopping.is_set():  # it does not end with what is freed in the end
             for record in self._records:
                 record.category = label(record, self._marks)

@@ -147,6 +147,37 @@ def test_without_a_folder_it_is_memlab_notebooks_here(jupyter, tmp_path, monkeyp
     assert files(tmp_path / "memlab-notebooks") == {"01.ipynb", "solutions/01.ipynb", MANIFEST}
 
 
+def test_in_a_folder_that_has_them_it_is_that_one(jupyter, mine, shipped, monkeypatch):
+    cli.main(["lab", str(mine)])
+    before = files(mine)
+    monkeypatch.chdir(mine)
+    cli.main(["lab"])
+    assert files(mine) == before
+    monkeypatch.chdir(shipped)
+    cli.main(["lab"])
+    assert not (shipped / "memlab-notebooks").exists()
+    assert [option for options in jupyter for option in options if "root_dir" in option][1:] == [
+        f"--ServerApp.root_dir={folder}" for folder in (mine, shipped)
+    ]
+
+
+def test_they_are_not_copied_into_themselves(jupyter, shipped, monkeypatch, capsys):
+    before = files(shipped)
+    assert cli.main(["lab", str(shipped / "solutions" / "deep")]) == 2
+    assert "choose a folder elsewhere" in capsys.readouterr().err
+    assert files(shipped) == before
+
+
+def test_a_link_that_leads_out_is_not_followed(jupyter, mine, tmp_path, capsys):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    mine.mkdir()
+    (mine / "solutions").symlink_to(elsewhere)
+    assert cli.main(["lab", str(mine)]) == 2
+    assert "leads out of" in capsys.readouterr().err
+    assert files(tmp_path / "elsewhere") == set()
+
+
 def test_the_shipped_folder_itself_is_opened_as_it_is(jupyter, shipped, monkeypatch):
     before = files(shipped)
     monkeypatch.chdir(shipped.parent)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 
 from memlab import predict
@@ -18,7 +18,7 @@ from tests.vgpu.test_features import LOOPS
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
-    monkeypatch.setattr(results, "_answers", {})
+    monkeypatch.setattr(results, "_answers", results.Generations())
 
 
 @pytest.mark.parametrize("train", [train_gpt, *LOOPS])
@@ -99,4 +99,22 @@ def test_a_fake_tensor_made_fast_is_one_made_by_its_class():
 def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr(results, "MOST", 50)
     predict(train_gpt)
-    assert len(results._answers) <= 51
+    assert len(results._answers) <= 100
+
+
+def test_pytorch_remembers_nothing_beside():
+    before = len(FakeTensorMode.cache)
+    predict(train_gpt)
+    assert len(FakeTensorMode.cache) == before
+
+
+def test_what_is_asked_for_again_stays(monkeypatch):
+    monkeypatch.setattr(results, "MOST", 3)
+    answers = results.Generations()
+    asked = results.Answer(None, None)
+    answers.put(("often",), asked)
+    for number in range(20):
+        answers.put((number,), results.Answer(None, None))
+        assert answers.get(("often",)) is asked
+    assert answers.get((0,)) is None
+    assert len(answers) <= 6
