@@ -241,7 +241,8 @@ class _Entries:
 def _exchange(owner: Any, taken: dict[int, Any]) -> None:
     """Let names of a module, or static methods of a class, mean what takes the place of what they meant."""
     for name, value in list(getattr(owner, "__dict__", {}).items()):
-        if isinstance(value, staticmethod) and id(value.__func__) in taken:
+        # Not isinstance: it asks the value for its class, and some warn of being deprecated when they are asked.
+        if type(value) is staticmethod and id(value.__func__) in taken:
             setattr(owner, name, staticmethod(taken[id(value.__func__)]))
         elif id(value) in taken:
             setattr(owner, name, taken[id(value)])

@@ -4,8 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
+
+from memlab.script.overlay import _exchange
 
 HEAD = """
     import io, os, pathlib, shutil, socket, sqlite3, subprocess, sys, tempfile, urllib.request
@@ -177,3 +180,11 @@ def test_what_the_overlay_does_not_catch_is_refused(there):
         "the_script_would_have_started_'touch_x'",
         "the_script_would_have_started_'python_x.py'",
     ]
+
+
+def test_what_is_in_a_module_is_asked_nothing():
+    class Shy:  # as torch.distributed.reduce_op, which warns of being deprecated
+        def __getattribute__(self, name):
+            raise AssertionError(name)
+
+    _exchange(SimpleNamespace(shy=Shy()), {})
