@@ -82,6 +82,10 @@ REMEDY = "give the script that trains, with the arguments (behind --) with which
             "'data.csv'",
         ),
         (
+            "import os\nos.makedirs('a\\0')",
+            "ScriptFailed: train.py raised ValueError at train.py:2: embedded null byte",
+        ),
+        (
             "import torch\ntorch.distributed.init_process_group('gloo')",
             "ScriptFailed: train.py raised ValueError at train.py:2: it is written for torchrun, so say how many ranks "
             "there are (--world-size).",
