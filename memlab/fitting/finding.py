@@ -11,7 +11,7 @@ from memlab.fitting.grid import Grid, make_grid
 from memlab.fitting.result import Candidate, Fit, Refused, words
 from memlab.fitting.search import Line
 from memlab.protocol import Train, check_settings
-from memlab.run import Run, measure
+from memlab.run import Run, RunsElsewhere, measure
 from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
 from memlab.vgpu.gpu import VirtualGpu
@@ -20,7 +20,7 @@ ENDLESS = 2**50  # bytes: more than any loop wants
 
 
 def fit(
-    train: Train,
+    train: Train | RunsElsewhere,
     /,
     *,
     gpu: str = "T4",
@@ -32,10 +32,10 @@ def fit(
     """The settings with which ``train`` fits on a card, found without trying every combination.
 
     Args:
-        train: ``train(device, **settings)``, as for :func:`memlab.predict`.
+        train: ``train(device, **settings)`` or a script, as for :func:`memlab.predict`.
         gpu: the card.
         budget: ``"14.5 GiB"`` or bytes, where less than the whole card is free.
-        steps: of each prediction.
+        steps: of each prediction on the card; what the settings take where nothing binds is looked at for two.
         progress: called with a line of text after each prediction.
         **choices: ``(low, high)`` for a whole number, a list for one of its values, ``bool`` for either; anything else
             is a setting as it is. Write first in a list what you would rather have.
@@ -51,7 +51,8 @@ def fit(
     """
     grid = make_grid(choices)
     search = _Search(train, grid, gpu, budget, steps, progress)
-    check_settings(train, dict(grid.fixed) | grid.first)
+    if not isinstance(train, RunsElsewhere):
+        check_settings(train, dict(grid.fixed) | grid.first)
     stopped = False
     try:
         search.run()
@@ -60,7 +61,9 @@ def fit(
     return search.result(stopped)
 
 
-def max_batch(train: Train, /, *, gpu: str = "T4", budget: str | int | None = None, **settings: Any) -> int:
+def max_batch(
+    train: Train | RunsElsewhere, /, *, gpu: str = "T4", budget: str | int | None = None, **settings: Any
+) -> int:
     """The largest ``batch_size`` up to 1024 with which ``train`` fits, 0 if none does. Takes what :func:`fit` takes."""
     best = fit(train, gpu=gpu, budget=budget, **{"batch_size": (1, 1024)} | settings).best
     return best.settings["batch_size"] if best else 0
@@ -71,7 +74,7 @@ class _Search:
 
     def __init__(
         self,
-        train: Train,
+        train: Train | RunsElsewhere,
         grid: Grid,
         gpu: str,
         budget: str | int | None,
@@ -106,11 +109,9 @@ class _Search:
 
     def _predict(self, chosen: dict[str, Any], on_the_card: bool) -> Candidate | None:
         settings = dict(self._grid.fixed) | chosen
-        device = self._card if on_the_card else self._endless
-        budget = self._room if on_the_card else None
         self._tried += 1
         try:
-            trace = Run(self._train, settings, device, steps=self._steps, budget=budget).complete()
+            trace = self._trace(settings, on_the_card)
         except (BadTrain, BadValue, NoVirtualGpu):
             raise  # of no use with any setting
         except Exception as error:  # the loop's own words
@@ -118,7 +119,14 @@ class _Search:
             self._say(chosen, self._refused[-1].words)
             return None
         self._say(chosen, trace.oom.sentence if trace.oom else format_bytes(trace.peak_reserved or 0))
-        return Candidate(chosen, trace, samples_of(trace.settings))
+        return Candidate(chosen, trace, samples_of(dict(trace.settings) | settings))
+
+    def _trace(self, settings: dict[str, Any], on_the_card: bool) -> Trace:
+        budget, steps = (self._room, self._steps) if on_the_card else (None, min(2, self._steps))
+        if isinstance(self._train, RunsElsewhere):
+            return self._train.want(gpu=self._card.name, steps=steps, budget=budget, **settings)
+        device = self._card if on_the_card else self._endless
+        return Run(self._train, settings, device, steps=steps, budget=budget).complete()
 
     def _say(self, chosen: Mapping[str, Any], what: str) -> None:
         if self._progress:

@@ -15,6 +15,8 @@ from memlab.fitting.result import Candidate
 # What is predicted for a value, on the card or on one with all the memory; None where the loop refuses the value.
 Predict = Callable[[Any, bool], Candidate | None]
 
+SPARE = 0.9  # of the card: up to here the two steps that are looked at tell enough
+
 
 class _Uneven(Exception):
     """Memory does not grow along the line."""
@@ -92,8 +94,8 @@ class Line:
 
     def _want(self, value: Any) -> Candidate | None:
         candidate = self._predict(value, False)
-        # What it wants is what it gets, where the card has that; more is more than the card has.
-        if candidate is None or candidate.needed <= self._room or _peak(candidate) > self._room:
+        # What it wants is what it gets, where the card has that and some to spare; more is more than the card has.
+        if candidate is None or candidate.needed <= SPARE * self._room or _peak(candidate) > self._room:
             self._keep(value, candidate)
         return candidate
 

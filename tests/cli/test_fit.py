@@ -69,3 +69,25 @@ def test_ctrl_c_keeps_what_was_found(loop, capsys, monkeypatch):
     monkeypatch.setattr("memlab.cli.fit._show", interrupt)
     assert cli.main(["fit", loop, "batch_size=1:64"]) == 130
     assert "1 predictions for 64 combinations, interrupted." in capsys.readouterr().out
+
+
+SCRIPT = """
+    import argparse
+    import torch
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=8)
+    batch_size = parser.parse_args().batch_size
+    weight = torch.nn.Parameter(torch.zeros(1, device="cuda"))
+    optimizer = torch.optim.SGD([weight])
+    while True:
+        (weight * torch.zeros(2**20, batch_size, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_the_options_of_a_script(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(dedent(SCRIPT))
+    assert cli.main(["fit", "script.py", "--budget", "300 MiB", "batch_size=1:64"]) == 0
+    assert capsys.readouterr().out.startswith("Fits: batch_size=")

@@ -63,6 +63,7 @@ def test_a_script_takes_what_the_same_loop_takes(run):
     assert trace.by_category == loop.by_category
     assert trace.flops == loop.flops
     assert "held over" not in trace.start  # nor is the loss, which the script keeps until the next one
+    assert trace.least_seconds == loop.least_seconds > 0
     assert trace.settings == {"arguments": "4096"}
     assert (trace.source, trace.device) == ("predicted", "T4")
 

@@ -1,12 +1,16 @@
 """How long a step probably takes: the roofline with an efficiency for each kind of operator.
 
 Kernels reach a part of the card's peak, each kind its own part; none is shorter than some microseconds; and the host
-has to launch them, which it does meanwhile, so the slower of the two counts. The parts were fitted on a third of the
-published step times in ``tests/published/times.json``; ``README.md`` beside ``vgpu`` says how far off the rest are.
+has to launch them, which it does meanwhile, so the slower of the two counts. Kernels wait for all their bytes: nothing
+is taken to be in the cache. The parts are those that fit a third of the published step times in
+``tests/published/times.json`` best (``python -m tests.published.times --fit``); the README of ``vgpu`` says how far
+off the rest are.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import torch
 
 from memlab.vgpu.time.roofline import flops_per_second
 from memlab.vgpu.time.speeds import Speed
@@ -18,27 +22,33 @@ class Efficiency:
     """Parts of what the data sheet promises, and seconds.
 
     Attributes:
-        products, attention, convolutions: on tensor cores.
+        products: of matrix products on tensor cores.
+        unaligned: of that, for half-precision products of sizes that are no multiple of 8.
+        convolutions: on tensor cores.
         plain: of products and convolutions outside of them.
         memory: of bytes to and from the card's memory.
-        bus: of bytes between host and card.
-        kernel: seconds that the smallest kernel takes.
-        launch: seconds in which the host gives the card an operator.
+        attention: of fused attention. One published time has it, so it was not fitted: what Dao, "FlashAttention-2"
+            (2023), reaches forward and backward with 1,000 tokens.
+        bus: of bytes between host and card: what memory that is not pinned reaches. Not fitted.
+        kernel: seconds that a kernel takes beside its work, and
+        launch: in which the host gives the card an operator: some microseconds, as profiles show. Not fitted.
     """
 
-    products: float = 0.6
+    products: float = 0.55
+    unaligned: float = 0.26
+    convolutions: float = 0.26
+    plain: float = 0.69
+    memory: float = 0.68
     attention: float = 0.4
-    convolutions: float = 0.4
-    plain: float = 0.8
-    memory: float = 0.75
     bus: float = 0.5
-    kernel: float = 4e-6
+    kernel: float = 5e-6
     launch: float = 12e-6
 
 
-def likely_seconds(
-    streams: Mapping[int, Mapping[Work, int]], speed: Speed, efficiency: Efficiency = Efficiency()
-) -> float:
+FITTED = Efficiency()
+
+
+def likely_seconds(streams: Mapping[int, Mapping[Work, int]], speed: Speed, efficiency: Efficiency = FITTED) -> float:
     """Seconds for what was given to each stream, how often each."""
     of_card = max(
         (sum(_seconds(work, speed, efficiency) * count for work, count in given.items()) for given in streams.values()),
@@ -51,7 +61,8 @@ def likely_seconds(
 def _seconds(work: Work, speed: Speed, efficiency: Efficiency) -> float:
     if work.kind in (Kind.TO_CARD, Kind.TO_HOST):
         return efficiency.kernel + work.read / (efficiency.bus * speed.bus)
-    seconds = (work.read + work.written) / (efficiency.memory * speed.memory)
+    moved = (work.read + work.written) * (3 if work.turned else 1)  # read and written once more
+    seconds = moved / (efficiency.memory * speed.memory)
     if work.flops:
         peak = flops_per_second(work, speed)
         seconds = max(seconds, work.flops / (peak * _part(work, peak, speed, efficiency)))
@@ -61,5 +72,8 @@ def _seconds(work: Work, speed: Speed, efficiency: Efficiency) -> float:
 def _part(work: Work, peak: float, speed: Speed, efficiency: Efficiency) -> float:
     if peak == speed.fp32:
         return efficiency.plain
-    parts = {Kind.ATTENTION: efficiency.attention, Kind.CONVOLUTION: efficiency.convolutions}
-    return parts.get(work.kind, efficiency.products)
+    if work.kind is Kind.ATTENTION:
+        return efficiency.attention
+    if work.kind is Kind.CONVOLUTION:
+        return efficiency.convolutions
+    return efficiency.products * (1 if work.aligned or work.dtype is torch.float32 else efficiency.unaligned)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from memlab.tracking.operators import operator
+from memlab.vgpu.convolutions.views import View
 from memlab.vgpu.names import CARD
 
 aten = torch.ops.aten
@@ -35,17 +36,32 @@ class Work:
         least_flops: the same by the fastest algorithm: of convolutions, Winograd's.
         read: bytes of the arguments that it reads whole, on the card, each storage once, what is broadcast once.
         written: bytes of its results, and of what it changes in place.
+        turned: whether cuDNN has to change the memory format of all that before it runs on tensor cores, and back.
+        aligned: whether rows and columns of what it multiplies are whole pieces of 16 bytes, as tensor cores like it.
     """
 
-    __slots__ = ("dtype", "flops", "kind", "least_flops", "read", "written")
+    __slots__ = ("aligned", "dtype", "flops", "kind", "least_flops", "read", "turned", "written")
 
-    def __init__(self, kind: Kind, dtype: torch.dtype, flops: int, least_flops: float, read: int, written: int):
+    def __init__(
+        self,
+        kind: Kind,
+        dtype: torch.dtype,
+        flops: int,
+        least_flops: float,
+        read: int,
+        written: int,
+        *,
+        turned: bool = False,
+        aligned: bool = True,
+    ):
         self.kind = kind
         self.dtype = dtype
         self.flops = flops
         self.least_flops = least_flops
         self.read = read
         self.written = written
+        self.turned = turned
+        self.aligned = aligned
 
 
 NOTHING = Work(Kind.MEMORY, torch.float32, 0, 0, 0, 0)
@@ -61,12 +77,36 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     read, written = _bytes(_read(func, args, kwargs)), _bytes(_written(func, args, out))
     if known.formula is None:
         return Work(Kind.MEMORY, torch.float32, 0, 0, read, written) if read or written else NOTHING
+    if func.overloadpacket in _CONVOLUTIONS:
+        return convolution(func, args, out, read, written)
     flops = _flops(known.formula, args, kwargs, out)
-    kind = _KINDS.get(func.overloadpacket) or (Kind.ATTENTION if "attention" in known.name else Kind.PRODUCT)
+    kind = Kind.ATTENTION if "attention" in known.name else Kind.PRODUCT
     if kind is Kind.ATTENTION and _argument(func, args, kwargs, "is_causal"):
         flops //= 2
-    least = flops / _winograd(func, args) if kind is Kind.CONVOLUTION else flops
-    return Work(kind, next(_tensors(args)).dtype, flops, least, read, written)
+    factors = [tensor for tensor in _tensors(args) if tensor.dim() > 1]
+    aligned = kind is Kind.ATTENTION or all(size * t.itemsize % 16 == 0 for t in factors for size in t.shape[-2:])
+    return Work(kind, factors[0].dtype, flops, flops, read, written, aligned=aligned)
+
+
+def convolution(func: Any, args: tuple[Any, ...], out: Any, read: int, written: int) -> Work:
+    """The same of a convolution or its backward, with the multiplications that Winograd's algorithm needs at least.
+
+    Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): the largest of cuDNN's tiles gives four
+    results a side, for which a kernel of ``k`` and stride 1 takes ``k + 3`` instead of ``4 k`` multiplications a side.
+
+    PyTorch's own formula takes no notice of groups in backward.
+    """
+    backward = func.overloadpacket is aten.convolution_backward
+    inputs, weight, stride, transposed = (args[i] for i in ((1, 2, 4, 7) if backward else (0, 1, 3, 6)))
+    positions = inputs if transposed else args[0] if backward else out
+    times = sum(args[10][:2]) if backward else 1
+    flops = 2 * times * positions.numel() * weight[0].numel()
+    fewer = 1.0
+    if weight.dim() >= 4 and all(step == 1 for step in stride):
+        fewer = prod(4 * edge / (edge + 3) for edge in weight.shape[2:])
+    half = inputs.dtype in (torch.float16, torch.bfloat16)
+    turned = half and not any(View.of(tensor).is_channels_last for tensor in (inputs, weight))
+    return Work(Kind.CONVOLUTION, inputs.dtype, flops, flops / fewer, read, written, turned=turned)
 
 
 def _between(func: Any, args: tuple[Any, ...], out: Any) -> Work | None:
@@ -85,19 +125,6 @@ def _flops(formula: Callable[..., int], args: tuple[Any, ...], kwargs: dict[str,
         return formula(*args, **kwargs, out_val=out)
     except Exception:  # others' code, for a count beside the point: what it cannot read counts nothing
         return 0
-
-
-def _winograd(func: Any, args: tuple[Any, ...]) -> float:
-    """How many times fewer multiplications the largest of cuDNN's tiles needs: four results a side and stride 1.
-
-    Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): a kernel of ``k`` takes ``k + 3``
-    instead of ``4 k`` multiplications a side.
-    """
-    weight = args[2 if func.overloadpacket is aten.convolution_backward else 1]
-    stride = args[4 if func.overloadpacket is aten.convolution_backward else 3]
-    if weight.dim() < 4 or any(step != 1 for step in stride):
-        return 1
-    return prod(4 * edge / (edge + 3) for edge in weight.shape[2:])
 
 
 def _read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
@@ -157,9 +184,7 @@ def _argument(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: st
 
 
 _COPIES = {aten._to_copy, aten.copy_}
-_KINDS = dict.fromkeys(
-    (aten.convolution, aten._convolution, aten.cudnn_convolution, aten.convolution_backward), Kind.CONVOLUTION
-)
+_CONVOLUTIONS = {aten.convolution, aten._convolution, aten.convolution_backward}
 _NOTHING = {aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided, aten.resize_} | {
     aten.set_,
     aten.lift_fresh,
