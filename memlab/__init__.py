@@ -11,6 +11,7 @@ from memlab.versions import __version__ as __version__
 
 if TYPE_CHECKING:
     from memlab.errors import MemlabError as MemlabError
+    from memlab.explaining import explain as explain
     from memlab.fitting import Fit as Fit
     from memlab.fitting import fit as fit
     from memlab.fitting import max_batch as max_batch
@@ -35,6 +36,7 @@ _HOMES = {
     "MemlabError": "memlab.errors",
     "Saving": "memlab.lab",
     "Trace": "memlab.trace",
+    "explain": "memlab.explaining",
     "fit": "memlab.fitting",
     "format_bytes": "memlab.units",
     "max_batch": "memlab.fitting",

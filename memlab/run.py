@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice, product
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -81,6 +82,7 @@ def predict(
     global_rank: int = 0,
     steps: int = 3,
     budget: str | int | None = None,
+    snapshot: str | Path | None = None,
     **settings: Any,
 ) -> Trace:
     """Predict the memory that training would take on a GPU that need not be there.
@@ -96,15 +98,18 @@ def predict(
             once.
         steps: how many steps to run. The first sets up, the second and the third are steady.
         budget: ``"6 GiB"`` or bytes, where less than the whole card is free.
+        snapshot: a file for what the card's allocator does, which PyTorch's own viewer opens (pytorch.org/memory_viz,
+            ``python -m torch.cuda._memory_viz trace_plot FILE``).
         **settings: passed on to ``train``; the rest keep its defaults.
 
-    Inside, ``"cuda"`` means the card, and ``torch.cuda`` answers for it. No file is written, and what was made outside
-    of ``train`` is as it was afterwards. A loop that branches on numbers which only a real card knows is predicted for
+    Inside, ``"cuda"`` means the card, and ``torch.cuda`` answers for it. ``train`` writes no file, and what was made
+    outside of it is as it was afterwards. A loop that branches on numbers which only a real card knows is predicted for
     one branch; ``Trace.guesses`` has the lines. Losses and seconds are None. Out of memory is a result, as for
     :func:`measure`.
 
     Raises:
         BadTrain, BadValue: as :func:`measure`; also for an unknown card.
+        NotWritten: the snapshot cannot be written.
         WrongDevice: the loop mixes devices, or names one that is neither the card nor its host.
         Unpredictable: an operator, a size or a loop that depends on the data.
         NoVirtualGpu: this PyTorch cannot carry the virtual GPU.
@@ -112,11 +117,14 @@ def predict(
     """
     if isinstance(train, RunsElsewhere):
         ranks = {"world_size": world_size, "global_rank": global_rank}
-        return train.predict(gpu=gpu, steps=steps, budget=budget, **ranks, **settings)
+        return train.predict(gpu=gpu, steps=steps, budget=budget, snapshot=snapshot, **ranks, **settings)
     from memlab.vgpu.gpu import VirtualGpu  # here, because a process that only measures has no use for it
 
-    device = VirtualGpu(gpu, world_size=world_size, global_rank=global_rank)
-    return Run(train, settings, device, steps=steps, budget=budget).complete()
+    device = VirtualGpu(gpu, world_size=world_size, global_rank=global_rank, keeps_history=snapshot is not None)
+    trace = Run(train, settings, device, steps=steps, budget=budget).complete()
+    if snapshot is not None:
+        device.save_snapshot(snapshot)
+    return trace
 
 
 def sweep(train: Train | RunsElsewhere, /, **settings: Any) -> list[Trace]:
@@ -166,7 +174,9 @@ class Run:
         self._budget = None if budget is None else parse_bytes(budget)
         self._peak_reserved: int | None = None
         self._xray: Xray | None = None
-        self._sent = 0  # bytes, in the last step that was X-rayed
+        self._sent = 0  # bytes, in the last step that was X-rayed; not in what comes after it, until train ends
+        self._least_seconds: float | None = None  # of that step
+        self._likely_seconds: float | None = None
         self._every = check_xray(xray) or device.tracks_every_step(self._budget)
         self._tracker = device.tracker(self._budget)
         self._tracker.stopping = self._stopping = stopping or threading.Event()
@@ -239,8 +249,8 @@ class Run:
             rank=self._device.rank,
             world_size=self._device.world_size,
             sent=self._sent,
-            least_seconds=None if self.oom else self._tracker.least_seconds,
-            likely_seconds=None if self.oom else self._tracker.likely_seconds,
+            least_seconds=None if self.oom else self._least_seconds,
+            likely_seconds=None if self.oom else self._likely_seconds,
         )
 
     @property
@@ -297,6 +307,7 @@ class Run:
         """Keep the X-ray of this step if its peak is the highest so far, or memory ran out; the step's peak."""
         peak = self._tracker.peak
         self._sent = self._tracker.sent
+        self._least_seconds, self._likely_seconds = self._tracker.least_seconds, self._tracker.likely_seconds
         best = -1 if self._xray is None else self._xray.peak_allocated
         # Of equal peaks a steady step tells more than the first, which also sets up; later ones tell nothing new.
         if self.oom or peak > best or (peak == best and index < 3):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "memlab"
-WITHOUT_TORCH = ("categories.py", "oom.py", "trace.py", "units.py", "errors.py", "files.py")
+WITHOUT_TORCH = ("categories.py", "oom.py", "explaining.py", "trace.py", "units.py", "errors.py", "files.py")
 HOMES = {"matplotlib": "plots.py", "ipywidgets": "lab/"}
 
 
@@ -71,7 +71,7 @@ def loaded_by(statement: str) -> set[str]:
     "statement",
     [
         "import memlab",
-        "import memlab.trace, memlab.oom, memlab.units, memlab.errors, memlab.files",
+        "import memlab.trace, memlab.oom, memlab.explaining, memlab.units, memlab.errors, memlab.files",
         "import memlab.cli",
         "import memlab.vgpu",
         "import memlab.script.advice, memlab.script.net",
@@ -91,7 +91,7 @@ def test_the_measurement_of_loaded_packages_works():
 
 # The rooms of the house, files and folders of the package, the lowest first: each may import from those before it.
 ROOMS = (
-    *("errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "trace"),
+    *("errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "explaining", "trace"),
     *("files", "shipped", "palette", "logbook", "sizes", "protocol", "data", "nets", "techniques"),
     *("allocator", "tracking", "devices", "vgpu", "run", "fitting", "script", "cluster"),
     *("plots", "rank_plots", "display", "record", "lab", "cli", "__main__", "__init__"),

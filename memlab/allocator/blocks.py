@@ -62,5 +62,7 @@ def plain(blocks: Iterable[Block]) -> dict[str, Any]:
         "address": held[0].address,
         "total_size": sum(block.size for block in held),
         "segment_type": "small" if held[0].segment.small else "large",
+        "stream": held[0].segment.stream,
+        "is_expandable": held[0].segment.expandable,
         "blocks": [{"address": b.address, "size": b.size, "state": states[b.free]} for b in held],
     }

@@ -42,6 +42,8 @@ class CachingAllocator:
         segments: what is held from the driver, by address.
         stream: for which stream blocks are allocated from now on. Free blocks serve the stream of their segment only.
         retries, failures: how often all that is cached was given back for an allocation; how often that was in vain.
+        listener: is told what happens in the words of PyTorch's own history (``"alloc"``, ``"segment_alloc"``), the
+            address and the bytes; of ``"oom"`` the bytes that the driver has left, in the place of an address.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class CachingAllocator:
         self._blocks: dict[int, Block] = {}
         self._count = 0  # of segments, ever
         self._asked = {True: 0, False: 0}  # how often each pool was, while old segments are collected
+        self.listener: Callable[[str, int, int], None] = _unheard
 
     def allocate(self, asked: int) -> Block | None:
         """A block of at least ``asked`` bytes; None for 0 bytes, which allocate nothing.
@@ -87,6 +90,7 @@ class CachingAllocator:
         """Free a block; it merges with free neighbours, and its segment stays reserved (rule 7)."""
         self.allocated -= block.size
         block.free = True
+        self.listener("free_completed", block.address, block.size)
         self._join(block)
 
     def empty_cache(self) -> int:
@@ -101,10 +105,12 @@ class CachingAllocator:
         self._take(segment.first)
         del self._blocks[segment.address], self.segments[segment.address]
         self.reserved -= segment.size
+        self.listener("segment_free", segment.address, segment.size)
 
     def add_segment(self, address: int, size: int, small: bool) -> Segment:
         """Hold a segment from the driver, as one free block."""
         self._reserve(size)
+        self.listener("segment_alloc", address, size)
         return self._enter(Segment(address, size, small, self._count, stream=self.stream))
 
     def carve(self, address: int, size: int) -> Block:
@@ -151,6 +157,7 @@ class CachingAllocator:
             block = self._obtain(size)
         if block is None:
             self.failures += 1
+            self.listener("oom", (self.limit or 0) - self.reserved, size)
             raise OutOfRoom(size, self.settings.segment_size(size))
         return block
 
@@ -225,6 +232,7 @@ class CachingAllocator:
         block.free = False
         self.allocated += block.size
         self.peak_allocated = max(self.peak_allocated, self.allocated)
+        self.listener("alloc", block.address, block.size)
         return block
 
     def _put(self, block: Block) -> None:
@@ -294,3 +302,7 @@ class CachingAllocator:
                 break
             address = round_up(segment.address + segment.size, SEGMENT_ROUND)
         return address
+
+
+def _unheard(action: str, address: int, size: int) -> None:
+    pass

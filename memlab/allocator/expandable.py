@@ -100,6 +100,7 @@ class ExpandableAllocator(CachingAllocator):
         block = self._cut_out(block, block.address, nbytes)
         block.mapped = True
         self._reserve(nbytes)
+        self.listener("segment_map", block.address, nbytes)
         return self._join(block)
 
     def _unmap(self, block: Block) -> int:
@@ -113,6 +114,7 @@ class ExpandableAllocator(CachingAllocator):
         block = self._cut_out(block, start + first, nbytes)
         block.mapped = False
         self.reserved -= nbytes
+        self.listener("segment_unmap", block.address, nbytes)
         self._join(block)
         return nbytes
 

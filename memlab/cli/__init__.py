@@ -1,5 +1,5 @@
 """The command line: ``memlab lab``, ``memlab doctor``, ``memlab measure``, ``memlab predict``,
-``memlab fit``, ``memlab record``, ``memlab logbook``.
+``memlab fit``, ``memlab explain``, ``memlab record``, ``memlab logbook``.
 
 A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int``. This package is the
 only one that prints, and no module in it imports torch before its command runs.
@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from memlab.cli import doctor, fit, lab, logbook, measure, predict, record
+from memlab.cli import doctor, explain, fit, lab, logbook, measure, predict, record
 from memlab.errors import MemlabError
 
-_COMMANDS = (lab, doctor, measure, predict, fit, record, logbook)
+_COMMANDS = (lab, doctor, measure, predict, fit, explain, record, logbook)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """``memlab predict FILE[:FUNCTION] --gpu T4``: what a ``train`` function, or a script, would take on a GPU."""
 
 import argparse
+from pathlib import Path
 
 from memlab.cli.functions import add_arguments, is_script, load_function, read_settings, read_value
 from memlab.cli.report import show, title
@@ -13,7 +14,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "predict",
         help="predict what a train function, or a script as it is, would take on a GPU",
         usage="memlab predict FILE[:FUNCTION] [key=value ...] [--gpu CARD] [--world-size N] [--steps N] "
-        "[--budget SIZE] [--json FILE] [-- ARGUMENTS OF THE SCRIPT]",
+        "[--budget SIZE] [--json FILE] [--snapshot FILE] [-- ARGUMENTS OF THE SCRIPT]",
         description="Run the function on a virtual GPU, which computes nothing, and print the peak memory that the "
         "real one would reach. Out of memory is a result like any other, with exit status 0. FILE alone is a script: "
         "it is run as it is, until its steps are made. What it prints is on stderr, what it writes is thrown away.",
@@ -22,6 +23,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--gpu", default="T4", metavar="CARD", help="T4, A100-40GB, ... (default: %(default)s)")
     parser.add_argument(
         "--world-size", type=read_value, metavar="N", help="how many ranks train together (one of them)"
+    )
+    parser.add_argument(
+        "--snapshot", type=Path, metavar="FILE", help="write what the allocator does there, for pytorch.org/memory_viz"
     )
     parser.set_defaults(run=run)
 
@@ -35,10 +39,12 @@ def run(args: argparse.Namespace) -> int:
 
     train = load_function(args.target)
     settings = read_settings([*args.settings, *args.arguments])
-    trace = Run(
-        train, settings, VirtualGpu(args.gpu, world_size=args.world_size), steps=args.steps, budget=args.budget
-    ).complete()
+    device = VirtualGpu(args.gpu, world_size=args.world_size, keeps_history=args.snapshot is not None)
+    trace = Run(train, settings, device, steps=args.steps, budget=args.budget).complete()
+    if args.snapshot is not None:
+        device.save_snapshot(args.snapshot)
     show(title(args.target, trace), trace, args.json)
+    _name_snapshot(args.snapshot)
     return 0
 
 
@@ -48,9 +54,16 @@ def _predict_script(args: argparse.Namespace) -> int:
     from memlab.script.child import ask
 
     script = Script(args.target, *args.arguments).with_options(**read_settings(args.settings))
-    answer = ask(script, gpu=args.gpu, ranks=(args.world_size, 0), steps=args.steps, budget=args.budget)
+    options = {"gpu": args.gpu, "ranks": (args.world_size, 0), "steps": args.steps, "budget": args.budget}
+    answer = ask(script, **options, snapshot=args.snapshot)
     show(repr(script), answer.trace, args.json)
+    _name_snapshot(args.snapshot)
     if answer.trace.oom:
         for line in changes(script, answer, args.gpu, args.budget and parse_bytes(args.budget)):
             print(line, flush=True)
     return 0
+
+
+def _name_snapshot(file: Path | None) -> None:
+    if file is not None:
+        print(f"The snapshot is in {file}: drop it on pytorch.org/memory_viz, or open it with torch.cuda._memory_viz.")

@@ -64,12 +64,10 @@ def memory_chart(
 
     Args:
         origin: said in the title, unless the step was measured here and now.
-        budget: bytes, drawn as a line.
-        capacity: bytes that the card has, a line where the peak comes near it and else a word in the corner.
+        budget: bytes, a line where the peak comes near it and else a word in the corner.
+        capacity: bytes that the card has, likewise.
     """
-    limits = [] if budget is None else [(budget, f"budget {format_bytes(budget)}")]
-    if capacity is not None and trace.peak_allocated > capacity / 4:
-        limits.append((capacity, f"{trace.device}: {format_bytes(capacity)}"))
+    limits, far = _limits(trace, budget, capacity)
     peaks = [run.peak_allocated for run in (trace, *ghosts)]
     top = max(*peaks, *(limit for limit, _ in limits), 1)
     frame = Frame(70, 34, WIDTH - 80, 236, len(trace.allocated) - 1, top * 1.2)
@@ -79,12 +77,24 @@ def memory_chart(
     for ghost, dashes in zip(reversed(ghosts), GHOST_DASHES, strict=False):
         parts.append(_line(_ghost_points(ghost, frame), GREY, 1.5, dashes))
     parts += [_limit(frame, count, name) for count, name in limits]
-    if capacity is not None and trace.peak_allocated <= capacity / 4:
-        times = f"{capacity / max(trace.peak_allocated, 1):.0f} times this peak"
-        parts.append(_text(WIDTH - 10, 18, f"{trace.device} has {format_bytes(capacity)}, {times}", anchor="end"))
+    parts += [_text(WIDTH - 10, 18, words, anchor="end") for words in far]
     parts.append(_failure_mark(trace, frame) if trace.oom else _peak_mark(trace, frame))
     parts += _legend(list(trace.timeline), bool(ghosts))
     return _svg(330, trace.sentence, parts)
+
+
+def _limits(trace: Trace, budget: int | None, capacity: int | None) -> tuple[list[tuple[int, str]], list[str]]:
+    """Those that are drawn, each with its name, and words for those so far away that the step would be a flat line."""
+    near, far = [], []
+    for count, line, words in ((budget, "budget ", "budget "), (capacity, f"{trace.device}: ", f"{trace.device} has ")):
+        if count is None:
+            continue
+        if trace.oom or trace.peak_allocated > count / 4:
+            near.append((count, line + format_bytes(count)))
+        else:
+            times = f"{count / max(trace.peak_allocated, 1):.0f} times this peak"
+            far.append(f"{words}{format_bytes(count)}, {times}")
+    return near, far
 
 
 def _limit(frame: Frame, count: int, name: str) -> str:

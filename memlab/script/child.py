@@ -11,9 +11,12 @@ from typing import Any
 
 from memlab import errors
 from memlab.errors import ScriptFailed
+from memlab.files import write_atomically
 from memlab.script.command import Command
 from memlab.script.options import Option
 from memlab.trace import Trace
+
+SNAPSHOT = "snapshot.pickle"  # in the folder of the process
 
 
 @dataclass(frozen=True)
@@ -34,28 +37,30 @@ def ask(
     budget: str | int | None = None,
     is_endless: bool = False,
     is_quiet: bool = False,
+    snapshot: str | Path | None = None,
 ) -> Answer:
     """Run a script in a new process: predicted, where a card is named, else measured. Of so many ``ranks``, one.
 
     What it prints comes out on this process's stderr, unless ``is_quiet``. ``is_endless``: on a
-    card with the same kernels and room for everything. When this returns, the process is gone and
-    so are the files that a predicted script has written.
+    card with the same kernels and room for everything. ``snapshot``: a file, as for :func:`memlab.predict`. When this
+    returns, the process is gone and so are the files that a predicted script has written.
 
     Raises:
         MemlabError: what came in the way, see :meth:`memlab.script.Script.predict`.
     """
     request = {"path": str(script.path), "arguments": script.arguments, "steps": steps}
     request |= {"gpu": gpu, "ranks": ranks, "device": device, "budget": budget, "is_endless": is_endless}
+    request |= {"keeps_history": snapshot is not None}
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
         status = _run(request | {"folder": folder}, Path(folder), is_quiet)
         file = Path(folder, "answer.json")
         if not file.is_file():
-            raise ScriptFailed(
-                f"{script.__name__} ended its process, with status {status}, before its steps were made."
-            )
+            raise ScriptFailed(f"{script.__name__} ended its process (status {status}) before its steps were made.")
         answer = json.loads(file.read_text())
-    if "error" in answer:
-        raise getattr(errors, answer["error"])(answer["message"])
+        if "error" in answer:
+            raise getattr(errors, answer["error"])(answer["message"])
+        if snapshot is not None:
+            write_atomically(snapshot, Path(folder, SNAPSHOT).read_bytes())
     return Answer(Trace.from_json(answer["trace"]), tuple(Option(**option) for option in answer["options"]))
 
 

@@ -5,7 +5,9 @@ the functions of ``os`` are exchanged in every module that is loaded. The proces
 """
 
 import builtins
+import glob
 import importlib
+import inspect
 import io
 import os
 import shutil
@@ -37,7 +39,8 @@ class Overlay:
 
     def __init__(self, folder: Path):
         self._top = str(folder.resolve())
-        self._passed = (self._top, *_PASSED, str(_MEMLABS.absolute()))
+        self._files = os.path.join(self._top, "files")
+        self._passed = {self._top, *_PASSED, str(_MEMLABS.absolute())}
         self._gone: set[str] = set()  # what is really there, and the script has removed
 
     def install(self) -> None:
@@ -49,10 +52,9 @@ class Overlay:
         shutil._use_fd_functions = False  # type: ignore[attr-defined]  # rmtree names files by their paths
         for module in (builtins, *sys.modules.values()):
             if module is not None and getattr(module, "__name__", "") not in _KEPT:
-                for name, value in list(getattr(module, "__dict__", {}).items()):
-                    if id(value) in taken:
-                        setattr(module, name, taken[id(value)])
-
+                _exchange(module, taken)
+        for class_ in filter(inspect.isclass, vars(glob).values()):  # under pathlib, since Python 3.13
+            _exchange(class_, taken)
         self._tell_libraries()
 
     def _tell_libraries(self) -> None:
@@ -65,13 +67,6 @@ class Overlay:
         real = getattr(module, name)
         setattr(module, name, lambda first, *args, **kwargs: real(path(first), *args, **kwargs))
 
-    def holds(self, path: Any) -> bool:
-        """Whether it may be written as it is: an open file's number, a device, a file of the script's own."""
-        if isinstance(path, int):
-            return True
-        parents = _parents(_absolute(path))
-        return any(top in parents for top in self._passed)
-
     def _functions(self) -> dict[str, Callable[..., Any]]:
         ours: dict[str, Callable[..., Any]] = {"open": self._os_open, "mkdir": self._mkdir, "rmdir": self._rmdir}
         ours |= {"remove": self._remove, "unlink": self._remove, "rename": self._rename, "replace": self._rename}
@@ -81,32 +76,53 @@ class Overlay:
 
     # Where a file is
 
+    def holds(self, path: Any) -> bool:
+        """Whether it may really be written: an open file's number, a device, a file of the script's own."""
+        return isinstance(path, int) or not _parents(os.path.abspath(os.fsdecode(path))).isdisjoint(self._passed)
+
+    def _passes(self, path: Any) -> bool:
+        """Whether it has no other name here: all of these, but what stands for other files."""
+        return self.holds(path) and (isinstance(path, int) or self._files not in _parents(os.path.abspath(path)))
+
+    def _absolute(self, path: Any) -> str:
+        """The path by which the script knows a file; in a folder of its own, the current one has another."""
+        return os.path.abspath(os.fsdecode(path)).removeprefix(self._files)
+
+    def _there(self, path: Any) -> Any:
+        """The path of what is really there."""
+        return path if os.path.abspath(os.fsdecode(path)) == self._absolute(path) else self._absolute(path)
+
     def _own(self, path: Any) -> str:
-        return os.path.join(self._top, "files", _absolute(path).replace(":", "").lstrip(os.sep))
+        return os.path.join(self._files, self._absolute(path).replace(":", "").lstrip(os.sep))
+
+    def _is_own(self, path: Any) -> bool:
+        """Whether a file that exists can be changed as it is."""
+        return self._passes(path) or _really_exists(self._own(path))
 
     def _is_gone(self, path: Any) -> bool:
-        return not self._gone.isdisjoint(_parents(_absolute(path)))
+        return not self._gone.isdisjoint(_parents(self._absolute(path)))
 
     def _seen(self, path: Any) -> Any:
         """What is really read."""
-        if path is None or self.holds(path):
+        if path is None or self._passes(path):
             return path
         own = self._own(path)
-        return own if _really_exists(own) or (self._gone and self._is_gone(path)) else path
+        return own if _really_exists(own) or (self._gone and self._is_gone(path)) else self._there(path)
 
     def _exists(self, path: Any) -> bool:
         return _really_exists(self._seen(path))
 
     def _written(self, path: Any, *, keep: bool = False) -> Any:
         """What is really written; with ``keep`` it goes on from what is there."""
-        if self.holds(path):
+        if self._passes(path):
             return path
-        own, folder = self._own(path), os.path.dirname(_absolute(path))
+        own, folder = self._own(path), os.path.dirname(self._absolute(path))
         if not self._exists(folder):
             raise FileNotFoundError(2, "No such file or directory", path)
-        _real.makedirs(os.path.dirname(own), exist_ok=True)
+        _make(os.path.dirname(own))
         if keep and not _really_exists(own) and self._exists(path):
-            shutil.copyfile(path, own)
+            with _real.open_file(self._seen(path), "rb") as source, _real.open_file(own, "wb") as copy:
+                shutil.copyfileobj(source, copy)
         return own
 
     def _new(self, path: Any) -> Any:
@@ -138,47 +154,49 @@ class Overlay:
     def _remove(self, path: Any, *, dir_fd: int | None = None) -> None:
         if not self._exists(path):
             raise FileNotFoundError(2, "No such file or directory", path)
-        if self._seen(path) != path or self.holds(path):
+        if self._is_own(path):
             _real.remove(self._seen(path))
-        self._gone.add(_absolute(path))
+        self._gone.add(self._absolute(path))
 
     def _rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
         if self._listdir(path):
             raise OSError(39, "Directory not empty", path)
-        for folder in {path if self.holds(path) else self._own(path)}:
+        for folder in {path if self._passes(path) else self._own(path)}:
             if _really_exists(folder):
                 _real.rmdir(folder)
-        self._gone.add(_absolute(path))
+        self._gone.add(self._absolute(path))
 
     def _rename(self, source: Any, target: Any, *, src_dir_fd: Any = None, dst_dir_fd: Any = None) -> None:
-        seen, own = self._seen(source), self._written(target)
-        if seen != source or self.holds(source):
-            _real.replace(seen, own)
+        if self._is_own(source):
+            _real.replace(self._seen(source), self._written(target))
         elif os.path.isdir(source):
-            shutil.copytree(source, own)
+            shutil.copytree(source, target)
         else:
-            shutil.copyfile(source, own)
-        self._gone.add(_absolute(source))
+            shutil.copyfile(source, target)
+        self._gone.add(self._absolute(source))
 
     def _link(self, source: Any, target: Any, **kwargs: Any) -> None:
-        shutil.copyfile(source, self._new(target))
+        self._new(target)
+        shutil.copyfile(source, target)
 
     def _symlink(self, source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
-        named = os.path.join(os.path.dirname(_absolute(target)), os.fspath(source))
+        named = os.path.join(os.path.dirname(self._absolute(target)), os.fspath(source))
         _real.symlink(self._seen(named), self._new(target))
 
     def _listdir(self, path: Any = ".") -> list[str]:
         return [entry.name for entry in self._scandir(path)]
 
     def _scandir(self, path: Any = ".") -> "_Entries":
-        if self.holds(path):
+        if self._passes(path):
             return _Entries(_real.scandir(path))
-        own, seen = self._own(path), self._seen(path)
-        entries = {}
-        if seen == path or (_really_exists(path) and not self._is_gone(path)):
-            entries = {e.name: e for e in _real.scandir(path) if not self._is_gone(os.path.join(path, e.name))}
-        if seen != path:
-            entries |= {entry.name: entry for entry in _real.scandir(own)}
+        own, there = self._own(path), self._there(path)
+        folders = [there] if _really_exists(there) and not self._is_gone(path) else []
+        if _really_exists(own) or not folders:
+            folders.append(own)
+        entries: dict[str, Any] = {}
+        for folder in folders:
+            shown = (e for e in _real.scandir(folder) if folder == own or not self._is_gone(os.path.join(path, e.name)))
+            entries |= {entry.name: entry for entry in shown}
         return _Entries(iter(entries.values()))
 
     def _reading(self, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -189,9 +207,11 @@ class Overlay:
 
     def _changing(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def change(path: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.holds(path) or self._seen(path) != path:
+            if self._is_own(path):
                 return real(self._seen(path), *args, **kwargs)
-            return real(self._written(path, keep=True), *args, **kwargs) if real is _real.truncate else None
+            if real is _real.truncate or not self._exists(path):
+                return real(self._written(path, keep=True), *args, **kwargs)
+            return None  # of a file that is not the script's own: nobody looks
 
         return change
 
@@ -218,6 +238,15 @@ class _Entries:
         """There is nothing to close."""
 
 
+def _exchange(owner: Any, taken: dict[int, Any]) -> None:
+    """Let names of a module, or static methods of a class, mean what takes the place of what they meant."""
+    for name, value in list(getattr(owner, "__dict__", {}).items()):
+        if isinstance(value, staticmethod) and id(value.__func__) in taken:
+            setattr(owner, name, staticmethod(taken[id(value.__func__)]))
+        elif id(value) in taken:
+            setattr(owner, name, taken[id(value)])
+
+
 _KEPT = {"posix", "nt", "_io", "importlib._bootstrap_external", "_frozen_importlib_external"}
 
 
@@ -229,8 +258,11 @@ def _really_exists(path: Any) -> bool:
     return True
 
 
-def _absolute(path: Any) -> str:
-    return os.path.abspath(os.fsdecode(path))
+def _make(folder: str) -> None:
+    """A folder, with all above it."""
+    if not _really_exists(folder):
+        _make(os.path.dirname(folder))
+        _real.mkdir(folder)
 
 
 def _parents(path: str) -> set[str]:

@@ -1,5 +1,6 @@
 """A script, wherever a ``train`` function is taken."""
 
+from pathlib import Path
 from typing import Any
 
 from memlab.script.child import ask
@@ -30,6 +31,7 @@ class Script(Command):
         global_rank: int = 0,
         steps: int = 3,
         budget: str | int | None = None,
+        snapshot: str | Path | None = None,
         **settings: Any,
     ) -> Trace:
         """What :func:`memlab.predict` does with it; ``world_size`` is what ``torchrun`` would tell it.
@@ -40,8 +42,8 @@ class Script(Command):
             ScriptFailed: it raised something of its own.
             MemlabError: as :func:`memlab.predict`.
         """
-        ranks = (world_size, global_rank)
-        return ask(self.with_options(**settings), gpu=gpu, ranks=ranks, steps=steps, budget=budget).trace
+        ranks, script = (world_size, global_rank), self.with_options(**settings)
+        return ask(script, gpu=gpu, ranks=ranks, steps=steps, budget=budget, snapshot=snapshot).trace
 
     def want(self, *, gpu: str, steps: int, budget: int | None, **settings: Any) -> Trace:
         """As :meth:`predict`, but nothing that it prints is seen, and None is a card with all the memory that it wants.

@@ -10,6 +10,7 @@ from typing import Any
 
 from memlab.devices import Device, open_device
 from memlab.errors import BadTrain, MemlabError, Refused, ScriptFailed
+from memlab.script.child import SNAPSHOT
 from memlab.script.command import Command
 from memlab.script.net import Net
 from memlab.script.options import follow_parsers, of_constants
@@ -35,11 +36,13 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     refused: list[str] = []
     options = follow_parsers()
     try:
-        device = _device(request)
+        device: Any = _device(request)
         run = ScriptRun(script, device, steps=request["steps"], budget=request["budget"])
         if not device.computes:
             refused = _set_apart(folder)
         trace = run.complete().to_json()
+        if request["keeps_history"]:
+            device.save_snapshot(folder / SNAPSHOT)
         found = options or of_constants(script.path, vars(sys.modules["__main__"]))
         return {"trace": trace, "options": [asdict(option) for option in found]}
     except BadTrain as error:
@@ -55,7 +58,10 @@ def _device(request: dict[str, Any]) -> Device:
         return open_device(request["device"])
     from memlab.vgpu.gpu import VirtualGpu
 
-    device = VirtualGpu(request["gpu"], world_size=request["ranks"][0], global_rank=request["ranks"][1])
+    world_size, global_rank = request["ranks"]
+    device = VirtualGpu(
+        request["gpu"], world_size=world_size, global_rank=global_rank, keeps_history=request["keeps_history"]
+    )
     if request["is_endless"]:
         device.card = replace(device.card, capacity=ENDLESS)
     return device
@@ -111,7 +117,10 @@ def main() -> None:
     """Answer the request of this process's command line with a file in the folder that it names."""
     request = json.loads(sys.argv[1])
     folder = Path(request["folder"])
-    text = json.dumps(answer(request, folder))
+    try:
+        text = json.dumps(answer(request, folder))
+    except KeyboardInterrupt:  # the process that asks has had it too
+        os._exit(130)
     (folder / "answer.json").write_text(text)
     sys.stdout.flush()
     os._exit(0)  # what the script has left to be done at the end of its process is not done

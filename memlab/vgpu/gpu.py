@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from memlab.devices.base import Device
+from memlab.files import write_atomically
 from memlab.vgpu.assembly import register
 from memlab.vgpu.cards import find_card
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.facade import CARDS_OF_A_MACHINE
+from memlab.vgpu.history import History
 from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD
@@ -26,6 +29,7 @@ class VirtualGpu(Device):
         name: of the card, as in ``"T4"``.
         world_size: how many ranks train together, each on such a card; None for a loop without a process group.
         global_rank: which of them this one is.
+        keeps_history: whether what its allocator does in a run is written down.
 
     Raises:
         BadValue: for an unknown card, or a rank that cannot be.
@@ -36,12 +40,14 @@ class VirtualGpu(Device):
     computes = False
     device = CARD
 
-    def __init__(self, name: str, *, world_size: int | None = None, global_rank: int = 0):
+    def __init__(self, name: str, *, world_size: int | None = None, global_rank: int = 0, keeps_history: bool = False):
         check_ranks(world_size, global_rank)
         self._ranks = world_size
         self.rank, self.world_size = global_rank, world_size or 1
         self.takes_turns = world_size is not None  # a process has one process group at a time
         self.card = find_card(name)
+        self._keeps_history = keeps_history
+        self._history: History | None = None
         register()
         self._prediction = self._new()
         self._mode = VirtualMode(self._prediction)  # one for all runs: what it has learned about PyTorch stays
@@ -66,7 +72,9 @@ class VirtualGpu(Device):
         self._prediction = self._mode.prediction = self._new()
         if sentence := self._prediction.memory.unfollowed:
             self._prediction.note(sentence)
-        return VirtualTracker(self._prediction, self._mode)
+        tracker = VirtualTracker(self._prediction, self._mode)
+        self._history = tracker.keep_history() if self._keeps_history else None
+        return tracker
 
     def tracks_every_step(self, budget: int | None) -> bool:
         """Always: only the tracker sees what is allocated."""
@@ -100,6 +108,15 @@ class VirtualGpu(Device):
     def start_step(self) -> None:
         """The lines that ask for unknown numbers are counted for each step."""
         self._prediction.start_step()
+
+    def save_snapshot(self, path: str | Path) -> None:
+        """Write what the allocator did in the last run, whose history must have been kept.
+
+        Raises:
+            NotWritten: it cannot be written.
+        """
+        assert self._history is not None
+        write_atomically(path, self._history.pickled())
 
     def peak_allocated(self) -> None:
         """None: the tracker knows."""

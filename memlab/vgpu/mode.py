@@ -49,6 +49,7 @@ class VirtualMode(FakeTensorMode):
     def __init__(self, prediction: Prediction):
         # No fallback: it would run the real kernel, which on a machine with a card takes memory there.
         super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False)
+        self.cache_enabled = False  # it has no bound, and what it would keep is remembered here: see results.py
         self.prediction = prediction
         self.attributes: dict[torch.device, dict[str, Any]] = {}  # of a fake tensor; see results.make_fake
         self._outer: list[Prediction | None] = []

@@ -45,7 +45,7 @@ def _place(error: BaseException | None) -> tuple[str, int]:
 def is_readers_own(file: str) -> bool:
     """Whether code is the reader's own: not Python's, nor installed, nor memlab's. A notebook's cells are."""
     path = Path(file)
-    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    installed = {"site-packages", "dist-packages"} & set(path.parts) or file.startswith("<frozen ")
     return not installed and not any(path.is_relative_to(folder) for folder in _LIBRARIES)
 
 

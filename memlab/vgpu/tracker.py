@@ -11,10 +11,13 @@ from memlab.categories import Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
 from memlab.tracking.internals import higher_order_kernel, on_again
+from memlab.tracking.labels import label
 from memlab.tracking.nested import is_wrapper
+from memlab.tracking.operators import operator
 from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
+from memlab.vgpu.history import History
 from memlab.vgpu.libraries import run_untraced
 from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
 from memlab.vgpu.names import CARD
@@ -36,6 +39,15 @@ class VirtualTracker(Tracker):
         self.clock = Clock(SPEEDS[prediction.card.name])
         self._undo = prediction.undo
         self._untraced = False
+        self.history: History | None = None
+
+    def keep_history(self) -> History:
+        """From now on what the card's allocator does is written down."""
+        self.history = History(self._memory.blocks, self._at_work)
+        return self.history
+
+    def _at_work(self) -> tuple[str, str, str]:
+        return operator(self._op).name, self._modules.name, str(self._phase)  # the viewer knows no enumeration
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -78,6 +90,10 @@ class VirtualTracker(Tracker):
     def __exit__(self, *exception: Any) -> None:
         super().__exit__(*exception)
         self.least_seconds, self.likely_seconds = self.clock.least_seconds(), self.clock.likely_seconds()
+        if self.history is not None and not self.stopping.is_set():  # it does not end with what is freed in the end
+            for record in self._records:
+                record.category = label(record, self._marks)
+            self.history.end_step()
 
     def _see_result(self, out: Any, which: Result) -> None:
         """Take blocks for results now, when the operator's kernel does; for the rest they are taken after it."""
@@ -100,6 +116,8 @@ class VirtualTracker(Tracker):
             record.block = self._memory.blocks.allocate(record.nbytes)
         except OutOfRoom as error:
             self._refuse(error.segment)
+        if self.history is not None and record.block is not None:
+            self.history.belongs(record)
         self._count_slack(record, 1)
 
     def _give(self, record: Record) -> None:

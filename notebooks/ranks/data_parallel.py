@@ -13,7 +13,7 @@ def train(
     *,
     batch_per_rank=4,
     depth=4,
-    width=32,
+    width=256,
     heads=4,
     context=32,
     vocabulary=256,

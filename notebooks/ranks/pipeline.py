@@ -44,7 +44,7 @@ def shapes(index, count, texts, width, context):
     return {"input_args": tokens if index == 0 else between, "output_args": logits if index == count - 1 else between}
 
 
-def train(device, *, batch_size=8, depth=4, width=32, heads=4, context=32, schedule="gpipe", micro_batches=4):
+def train(device, *, batch_size=8, depth=4, width=256, heads=4, context=32, schedule="gpipe", micro_batches=4):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     model = GPT(depth=depth, width=width, heads=heads, context=context)
     chunks = 2 if schedule == "interleaved" else 1

@@ -53,7 +53,7 @@ def train(
     start="whole",
     batch_per_rank=4,
     depth=4,
-    width=32,
+    width=256,
     context=32,
     checkpoint_every=0,
 ):
@@ -87,7 +87,7 @@ def train_in_turn(device, *, strategies, each=3, **settings):
         yield from islice(train(device, strategy=strategy, **settings), each)
 
 
-def train_whole(device, *, batch_size=4, depth=4, width=32, context=32):
+def train_whole(device, *, batch_size=4, depth=4, width=256, context=32):
     """The whole batch in one process, without any of this: what all of the above is held to."""
     torch.manual_seed(0)
     model = GPT(depth=depth, width=width, heads=max(4, width // 128), context=context).to(device)

@@ -363,9 +363,18 @@ def test_a_snapshot_is_plain_data_in_the_shape_of_pytorchs():
             "address": 0,
             "total_size": 2 * MIB,
             "segment_type": "small",
+            "stream": 0,
+            "is_expandable": False,
             "blocks": [{"address": 0, "size": 2 * MIB, "state": "inactive"}],
         },
-        {"address": 2 * MIB, "total_size": 20 * MIB, "segment_type": "large", "blocks": [large, rest]},
+        {
+            "address": 2 * MIB,
+            "total_size": 20 * MIB,
+            "segment_type": "large",
+            "stream": 0,
+            "is_expandable": False,
+            "blocks": [large, rest],
+        },
     ]
 
 

@@ -1,3 +1,4 @@
+import pickle
 from textwrap import dedent
 
 import pytest
@@ -72,3 +73,18 @@ def test_bad_input_is_one_sentence_and_status_2(loop, arguments, words, capsys):
 def test_a_loop_that_names_cuda_means_the_virtual_card(loop, capsys):
     assert cli.main(["predict", f"{loop}:careless"]) == 0
     assert "careless() predicted on T4\n" in capsys.readouterr().out
+
+
+def test_a_snapshot_for_pytorchs_viewer(loop, tmp_path, capsys):
+    assert cli.main(["predict", f"{loop}:train", "--snapshot", "run.pickle", "--json", "trace.json"]) == 0
+    assert pickle.loads((tmp_path / "run.pickle").read_bytes())["device_traces"][0]
+    assert "The snapshot is in run.pickle: " in capsys.readouterr().out
+
+
+def test_a_snapshot_of_a_script(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").write_text(dedent(LOOP) + "for _ in train('cuda'):\n    pass\n")
+    assert cli.main(["predict", "loop.py", "--snapshot", "run.pickle"]) == 0
+    (events,) = pickle.loads((tmp_path / "run.pickle").read_bytes())["device_traces"]
+    assert {event["frames"][-1]["filename"] for event in events} == {"loop.py"}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["loop.py", "run.pickle"]

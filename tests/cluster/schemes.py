@@ -15,12 +15,14 @@ import torch.distributed as dist
 from memlab.devices import Cpu
 from memlab.run import Run
 
+SMALL = {"width": 32}  # where the loops are wider
+
 
 def main(folder, *runs):
     dist.init_process_group("gloo")
     for number, (module, settings) in enumerate(map(ast.literal_eval, runs)):
         train = importlib.import_module(f"notebooks.ranks.{module}").train
-        trace = Run(train, settings, Cpu()).complete()
+        trace = Run(train, SMALL | settings, Cpu()).complete()
         trace = replace(trace, rank=dist.get_rank(), world_size=dist.get_world_size())
         Path(folder, f"{number}-{trace.rank}.json").write_text(trace.to_json())
         dist.barrier()

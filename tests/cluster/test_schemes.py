@@ -13,6 +13,7 @@ from memlab.categories import Category, Phase
 from memlab.nets import GPT
 from memlab.trace import Trace
 from tests.cluster import whole
+from tests.cluster.schemes import SMALL
 
 ROOT = Path(__file__).parents[2]
 TWO = (
@@ -179,7 +180,7 @@ def test_each_rank_is_predicted_to_hold_and_send_what_it_does(traces, run):
     module, settings = run
     train = importlib.import_module(f"notebooks.ranks.{module}").train
     for real in traces[repr(run)]:
-        trace = predict(train, world_size=real.world_size, global_rank=real.rank, **settings)
+        trace = predict(train, world_size=real.world_size, global_rank=real.rank, **SMALL | settings)
         assert residents(trace)[:2] == residents(real)[:2]
         assert 0 <= residents(real)[2] - residents(trace)[2] <= 4 * len(shapes())  # counts of steps, on the host
         assert trace.sent == real.sent

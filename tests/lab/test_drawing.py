@@ -34,6 +34,12 @@ def test_the_memory_chart_names_the_peak_the_phases_the_categories_and_the_budge
     assert root.get("aria-label") == trace_of(10).sentence
 
 
+def test_a_budget_far_above_the_peak_leaves_the_step_its_height():
+    root = ElementTree.fromstring(memory_chart(trace_of(10), [], budget=2**30))
+    assert "budget 1.00 GiB, 85 times this peak" in [element.text for element in root.iter(f"{SVG}text")]
+    assert float(root.find(f"{SVG}circle").get("cy")) < 100
+
+
 def test_each_category_has_its_area_and_the_peak_is_never_smoothed_away():
     count = 5 * COLUMNS
     root = ElementTree.fromstring(memory_chart(trace_of(count), []))

@@ -38,12 +38,14 @@ def listing(folder):
 
 def run(text, there):
     """What the text prints, run in the folder with an overlay; the folder stays as it was."""
-    own = there.parent / "own"
+    own, cache = there.parent / "own", there.parent / "cache"
     own.mkdir()
+    cache.mkdir()
     before = listing(there)
     words = [sys.executable, "-c", dedent(HEAD) + dedent(text), str(own)]
     root = str(Path(__file__).parents[2])
-    done = subprocess.run(words, cwd=there, env={"PYTHONPATH": root}, capture_output=True, text=True, check=False)
+    environment = {"PYTHONPATH": root, "XDG_CACHE_HOME": str(cache)}
+    done = subprocess.run(words, cwd=there, env=environment, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert listing(there) == before
     return done.stdout.split()
@@ -116,6 +118,9 @@ def test_a_copy_a_link_and_a_folder_to_work_in(there):
         os.chdir("runs/1")
         Path("here.txt").write_text("here")
         print(open("here.txt").read(), *os.listdir())
+        Path("touched.txt").touch()
+        os.truncate("../../data/a.txt", 2)
+        print(os.path.getsize("touched.txt"), open("../../data/a.txt").read())
         os.chmod("here.txt", 0o600)
         os.utime("here.txt")
         with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +131,20 @@ def test_a_copy_a_link_and_a_folder_to_work_in(there):
         connection.commit()
         print(os.path.exists("runs.db"))
     """
-    assert run(text, there) == ["deep", "old", "old", "here", "here.txt", "temporary.txt", "True"]
+    assert run(text, there) == ["deep", "old", "old", "here", "here.txt", "0", "ol", "temporary.txt", "True"]
+
+
+def test_what_a_prediction_does_itself_is_not_the_scripts(there):
+    text = """
+        from memlab.vgpu.cudnn.client import ByCapability
+        from memlab.vgpu.cudnn.remembered import folder
+        process = ByCapability(Path("no library"))._command
+        print(subprocess.run(process, stderr=subprocess.DEVNULL).returncode)
+        folder().mkdir(parents=True)
+        Path(folder(), "answers.jsonl").write_text("an answer")
+    """
+    assert run(text, there) == ["1"]
+    assert (there.parent / "cache" / "memlab" / "answers.jsonl").read_text() == "an answer"
 
 
 def test_what_the_overlay_does_not_catch_is_refused(there):

@@ -8,8 +8,6 @@ import pytest
 from memlab.devices import Cpu
 from memlab.errors import BadTrain
 from memlab.run import predict
-from memlab.script.command import Command
-from memlab.script.run import ScriptRun
 from memlab.vgpu.gpu import VirtualGpu
 
 HEAD = """
@@ -36,18 +34,9 @@ PLAIN = """
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """``run(text, *arguments)`` gives the run of a script with this text, which this process survives."""
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-
-    def run(text, *arguments, device=None, steps=3, **options):
-        path = tmp_path / "script.py"
-        path.write_text(dedent(HEAD) + dedent(text))
-        return ScriptRun(Command(path, *arguments), device or VirtualGpu("T4"), steps=steps, **options)
-
-    return run
+def run(run_script):
+    """``run(text, *arguments)``: behind that text stands a model, and ``step()``."""
+    return lambda text, *arguments, **options: run_script(dedent(HEAD) + dedent(text), *arguments, **options)
 
 
 def train(device, *, size=8):
@@ -69,6 +58,7 @@ def test_a_script_takes_what_the_same_loop_takes(run):
     assert [step.peak_allocated for step in trace.steps] == [step.peak_allocated for step in loop.steps]
     assert trace.by_category == loop.by_category
     assert trace.flops == loop.flops
+    assert trace.least_seconds == loop.least_seconds > 0
     assert trace.settings == {"arguments": "4096"}
     assert (trace.source, trace.device) == ("predicted", "T4")
 
@@ -200,6 +190,32 @@ def test_a_data_loader_has_no_workers(run):
             step(len(batch))
     """
     assert len(run(text).complete().steps) == 2
+
+
+def test_what_is_saved_is_there_to_be_copied(run, tmp_path):
+    text = f"""
+        import os, shutil
+        step()
+        torch.save(model.state_dict(), {str(tmp_path / "last.pt")!r})
+        shutil.copyfile({str(tmp_path / "last.pt")!r}, {str(tmp_path / "best.pt")!r})
+        model.load_state_dict(torch.load({str(tmp_path / "last.pt")!r}))
+        step()
+    """
+    assert len(run(text).complete().steps) == 2
+
+
+def test_a_metric_that_looks_at_its_numbers(run):
+    text = """
+        library = {"__name__": "torchmetrics.functional"}
+        exec("import torch\\ndef check(t): return [r.tolist() for r in torch.unique(t, return_inverse=True)]", library)
+        step()
+        labels = torch.randint(10, (6,), device=device)
+        assert library["check"](labels) == [[0], [0] * 6]
+        step()
+    """
+    trace = run(text).complete()
+    assert len(trace.steps) == 2
+    assert trace.guesses
 
 
 RANKS = """

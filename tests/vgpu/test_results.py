@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 
 from memlab import predict
@@ -100,6 +100,12 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr(results, "MOST", 50)
     predict(train_gpt)
     assert len(results._answers) <= 100
+
+
+def test_pytorch_remembers_nothing_beside():
+    before = len(FakeTensorMode.cache)
+    predict(train_gpt)
+    assert len(FakeTensorMode.cache) == before
 
 
 def test_what_is_asked_for_again_stays(monkeypatch):

@@ -234,3 +234,13 @@ def test_what_was_measured_or_ran_out_of_memory_says_nothing():
 def test_collectives_are_left_out_of_it():
     alone, together = predict(train_gpt), predict(train_gpt, world_size=4)
     assert alone.least_seconds == together.least_seconds
+
+
+def test_a_loop_that_ends_early_takes_what_its_last_step_took():
+    def train(device):
+        weight = torch.ones(512, 512, device=device, requires_grad=True)
+        for _ in range(2):
+            (weight @ weight).sum().backward()
+            yield weight.sum()
+
+    assert predict(train).least_seconds == predict(train, steps=2).least_seconds > 0

@@ -1,0 +1,208 @@
+"""``explain``: an out-of-memory message of PyTorch's, from anybody's log, in plain words: why, and what to do.
+
+The wordings are those of ``CUDACachingAllocator.cpp`` from PyTorch 1.0 on (pytorch/pytorch#13751, #99699, #124673) and
+of its relatives for AMD and Apple.
+"""
+
+import re
+from dataclasses import dataclass
+
+from memlab.errors import BadValue
+from memlab.text import capital
+from memlab.units import format_bytes, parse_bytes
+
+_SIZE = r"(\d+(?:\.\d+)? ?(?:bytes|[KMGT]i?B))"
+# The first group of the first pattern that is found, for each figure.
+_FIGURES = {
+    "asked": (rf"ried to allocate:? {_SIZE}",),
+    "capacity": (rf"total capaci?ty of {_SIZE}", rf"{_SIZE} total capacity"),
+    "free": (rf"of which {_SIZE} is free", rf"{_SIZE} free[;)]"),
+    "allocated": (rf"{_SIZE} is allocated by PyTorch", rf"{_SIZE} already allocated", rf"MPS allocated: {_SIZE}"),
+    "unallocated": (rf"{_SIZE} is reserved by PyTorch but unallocated", rf"{_SIZE} cached"),
+    "reserved": (rf"{_SIZE} reserved in total",),
+    "process": (rf"this process has {_SIZE} memory in use",),
+    "allowed": (rf"{_SIZE} allowed;", rf"max allowed: {_SIZE}"),
+    "elsewhere": (rf"other allocations: {_SIZE}",),
+}
+_OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
+_ANCHOR = re.compile(r"ried to allocate:? \d")
+_WITHOUT_FIGURES = re.compile(r"out of memory|OUT_OF_MEMORY|STATUS_ALLOC_FAILED|Cannot allocate memory", re.IGNORECASE)
+_CONTEXT = 1 << 30  # bytes: what CUDA itself takes at most, where nobody says how much the process has
+
+_REASONS = {
+    "full": "so the tensors themselves do not fit",
+    "fragmentation": "so there are enough bytes, but not in one piece: the memory is fragmented",
+    "other processes": "so what is missing is in other hands: another process uses the card, or one that has not ended",
+    "larger than the card": "so this one tensor is larger than the whole card, and freeing the rest does not help",
+    "limit": "so there is room on the card, but the process may not have it: somebody has set a limit",
+    "refused": "so there was room, and the driver refused it all the same",
+    "host": "and it was the computer's own memory that ran out, not the GPU's",
+    "unknown": "and the message has no figures, so it does not say whose memory was full",
+}
+_ADVICE = {
+    "full": (
+        "Make the batch smaller, and accumulate gradients for the same effective batch (notebook 03).",
+        "Keep less for the backward pass: autocast to bfloat16 (04), checkpoint the blocks (06).",
+        "Take a leaner optimizer or train fewer weights (09, 10); `memlab fit` looks for what fits.",
+    ),
+    "fragmentation": (
+        "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before Python starts.",
+        "Keep sizes alike: pad or bucket what varies in length, and run the largest batch first (notebook 15).",
+        "If it still fails, make the batch a little smaller; empty_cache() was tried before the message came.",
+    ),
+    "other processes": (
+        "Look who is there with nvidia-smi, and end notebooks and runs that are over: a kernel keeps its memory.",
+        "Choose another card with CUDA_VISIBLE_DEVICES, or keep data loader workers off the GPU.",
+        "If the others must stay, plan with what is left: `memlab fit --budget`.",
+    ),
+    "larger than the card": (
+        "Go to the line in the traceback and print the shapes there: often one dimension is not what was meant.",
+        "Do not make that tensor whole: fused attention and a loss in chunks (notebook 13), pieces of the input.",
+        "Only then make batch, sequence or image smaller.",
+    ),
+    "limit": (
+        "Look for set_per_process_memory_fraction, or per_process_memory_fraction in PYTORCH_CUDA_ALLOC_CONF.",
+        "Raise the limit, if nobody else needs the card.",
+        "Else make the run fit below it: `memlab fit --budget` with that many bytes.",
+    ),
+    "refused": (
+        "Look at the computer's own memory: on Windows and WSL a full RAM or page file refuses memory of the GPU.",
+        "Watch nvidia-smi while it fails: another process may have had the card for a moment.",
+        "Try again in a new process with nothing else on the card; if it stays so, with another driver.",
+    ),
+    "host": (
+        "Look what the data loader keeps: fewer workers, no data set copied to each of them (notebook 12).",
+        "Load checkpoints with mmap=True, and models on the meta device first (notebook 11).",
+        "Check that nothing meant for the GPU stayed on the CPU.",
+    ),
+    "unknown": (
+        "Look at nvidia-smi: how much is in use before your process starts?",
+        "Run it again with CUDA_LAUNCH_BLOCKING=1: the line that is named may not be the one that failed.",
+        "Leave room for libraries: cuBLAS and cuDNN allocate outside of PyTorch, so use a slightly smaller batch.",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What an out-of-memory message says. Bytes, None where it does not say.
+
+    Attributes:
+        asked: what PyTorch wanted in one piece.
+        capacity, free: of the card.
+        allocated: in tensors of this process.
+        unallocated: held by PyTorch between them.
+        others: what neither is free nor held by this process's PyTorch.
+        reason: ``"full"``, ``"fragmentation"``, ``"other processes"``, ``"larger than the card"``, ``"limit"``,
+            ``"refused"``, ``"host"`` or ``"unknown"``.
+    """
+
+    asked: int | None
+    capacity: int | None
+    free: int | None
+    allocated: int | None
+    unallocated: int | None
+    others: int | None
+    reason: str
+
+    @property
+    def paragraph(self) -> str:
+        """What happened, and why."""
+        asked = "more memory" if self.asked is None else format_bytes(self.asked)
+        parts = [
+            f"of {format_bytes(self.capacity)} on the card" if self.capacity is not None else "",
+            f"{format_bytes(self.free)} was free" if self.free is not None else "",
+            f"tensors had {format_bytes(self.allocated)}" if self.allocated is not None else "",
+            f"PyTorch held {format_bytes(self.unallocated)} between them" if self.unallocated is not None else "",
+            f"{format_bytes(self.others)} was CUDA's own or other programs'" if self.others else "",
+        ]
+        figures = capital(", ".join(filter(None, parts)))
+        reason = _REASONS[self.reason]
+        return (
+            f"PyTorch asked for {asked}. {figures}, {reason}." if figures else f"PyTorch asked for {asked}, {reason}."
+        )
+
+    @property
+    def advice(self) -> tuple[str, str, str]:
+        """What to do, in this order."""
+        return _ADVICE[self.reason]
+
+    def __str__(self) -> str:
+        return "\n".join([self.paragraph, *(f"{number}. {text}" for number, text in enumerate(self.advice, 1))])
+
+    def _repr_markdown_(self) -> str:
+        return str(self).replace("\n", "\n\n", 1)
+
+
+def explain(text: str) -> Explanation:
+    """Explain the first out-of-memory message in a text, such as the end of a log.
+
+    Raises:
+        BadValue: there is none in it.
+    """
+    plain = re.sub(r"\[rank\d+\]:", " ", text)
+    plain = " ".join(plain.split())
+    places = [match.start() for match in _ANCHOR.finditer(plain)]
+    if places:
+        end = places[1] if len(places) > 1 else len(plain)
+        return _from_figures(plain[max(0, places[0] - 200) : end])
+    if _WITHOUT_FIGURES.search(plain):
+        return Explanation(None, None, None, None, None, None, "unknown")
+    raise BadValue(
+        f"{plain[:60]!r} has no out-of-memory message in it: give the text of the error, from 'CUDA out of memory' on."
+    )
+
+
+def _from_figures(message: str) -> Explanation:
+    found = {name: _first(patterns, message) for name, patterns in _FIGURES.items()}
+    asked, capacity, free = found["asked"], found["capacity"], found["free"]
+    allocated, unallocated = found["allocated"], found["unallocated"]
+    if unallocated is None and found["reserved"] is not None and allocated is not None:
+        unallocated = found["reserved"] - allocated
+    others = found["elsewhere"]
+    if capacity is not None and free is not None:
+        others = max(0, capacity - free - (allocated or 0) - (unallocated or 0))
+    known = Explanation(asked, capacity, free, allocated, unallocated, others, "full")
+    foreign = _foreign(message, found["process"], (allocated or 0) + (unallocated or 0), others or 0)
+    reason = _reason(known, found["allowed"], foreign, message)
+    return Explanation(asked, capacity, free, allocated, unallocated, others, reason)
+
+
+def _foreign(message: str, process: int | None, reserved: int, others: int) -> int:
+    """Bytes that other processes have."""
+    listed = sorted(_bytes(match[1]) for match in _OTHER.finditer(message))
+    if process is None and listed and listed[-1] >= reserved:
+        listed.pop()  # in a container PyTorch does not know itself by its number
+    if process is not None or listed:
+        return max(sum(listed), others - max(_CONTEXT, (process or 0) - reserved))
+    return max(0, others - _CONTEXT)
+
+
+def _reason(known: Explanation, allowed: int | None, foreign: int, message: str) -> str:
+    asked = known.asked or 0
+    free, unallocated = known.free or 0, known.unallocated or 0
+    if "CPUAllocator" in message:
+        return "host"
+    if known.capacity is None:
+        return "unknown" if allowed is None else "full"  # Apple's, which only have a limit
+    if asked > known.capacity:
+        return "larger than the card"
+    if known.free is not None and free >= asked:
+        return "limit" if allowed is not None else "refused"
+    if foreign and foreign + free >= asked and foreign > unallocated:
+        return "other processes"
+    # Some crumbs are left between tensors on every full card.
+    has_gaps = unallocated + free >= asked and unallocated * 20 >= (known.allocated or 0)
+    return "fragmentation" if has_gaps else "full"
+
+
+def _first(patterns: tuple[str, ...], message: str) -> int | None:
+    found = (re.search(pattern, message) for pattern in patterns)
+    return next((_bytes(match[1]) for match in found if match), None)
+
+
+def _bytes(size: str) -> int:
+    """PyTorch divides by 1024, also where it writes GB. Zero is no size to :func:`parse_bytes`."""
+    number, unit = re.fullmatch(r"([\d.]+) ?(\w+)", size).groups()  # type: ignore[union-attr]  # as it was found
+    factor = 1 if unit == "bytes" else parse_bytes(f"1 {unit[0]}iB")
+    return round(float(number) * factor)

@@ -1,0 +1,62 @@
+"""``memlab predict train.py -- ...`` and ``memlab measure train.py -- ...``."""
+
+from textwrap import dedent
+
+import pytest
+
+from memlab import cli
+from memlab.script import advice
+from memlab.trace import Trace
+
+SCRIPT = """
+    import argparse
+    import torch
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=8)
+    args = parser.parse_args()
+    print("training")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = torch.nn.Linear(64, 64).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    while True:
+        model(torch.ones(args.batch_size, 64, device=device)).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(dedent(SCRIPT))
+    return "train.py"
+
+
+def test_the_arguments_of_a_script_stand_behind_two_dashes(script, tmp_path, capfd):
+    words = ["predict", script, "--gpu", "L4", "--steps", "2", "--json", "trace.json", "--", "--batch-size", "16"]
+    assert cli.main(words) == 0
+    out, err = capfd.readouterr()
+    trace = Trace.from_json((tmp_path / "trace.json").read_text())
+    assert out.startswith("train.py --batch-size 16 predicted on L4\n")
+    assert trace.sentence[1:] in out
+    assert "training" in err
+    assert "training" not in out
+    assert (trace.settings, len(trace.steps)) == ({"arguments": "--batch-size 16"}, 2)
+
+
+def test_out_of_memory_is_told_with_what_to_change(script, capfd, monkeypatch):
+    monkeypatch.setattr(advice, "changes", lambda script, answer, *where: [script, *where, answer.options[1].value])
+    assert cli.main(["predict", script, "batch_size=50000000", "--budget", "10 GiB"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert "CUDA out of memory. Tried to allocate 11.92 GiB" in "".join(lines)
+    assert lines[-4:] == ["train.py --batch-size=50000000", "T4", str(10 * 2**30), "50000000"]
+
+
+def test_a_script_is_measured(script, capfd):
+    assert cli.main(["measure", script, "--steps", "1", "--device", "cpu", "--", "--batch-size=4"]) == 0
+    assert capfd.readouterr().out.startswith("train.py --batch-size=4 measured on CPU")
+
+
+def test_what_is_no_script_is_refused(script, capsys):
+    assert cli.main(["predict", "nowhere.py"]) == 2
+    assert "memlab: error: nowhere.py is not there" in capsys.readouterr().err

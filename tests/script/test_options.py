@@ -1,0 +1,140 @@
+"""The options of scripts: how they are written, which of them are tried, and what is told."""
+
+import argparse
+from textwrap import dedent
+
+import pytest
+
+from memlab.errors import BadValue
+from memlab.script import Script, advice
+from memlab.script.options import Option, follow_parsers, leaner, of_constants
+from memlab.units import GIB
+
+SOURCE = """
+    import argparse
+    batch_size = 12
+    dtype, bias = "float32", False
+    dropout = 0.1
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-b", "--batch-size", type=int, default=32)
+    parser.add_argument("--amp", action="store_true")
+    parser.add_argument("data", nargs="?")
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(dedent(SOURCE))
+    return path
+
+
+def test_settings_become_options_as_the_script_writes_them(path):
+    script = Script(path, "data", 1).with_options(batch_size=64, amp=True, per_device_size=2, compile=False)
+    assert script.arguments == ("data", "1", "--batch-size=64", "--amp", "--per_device_size=2", "--compile=False")
+    assert repr(script) == "train.py data 1 --batch-size=64 --amp --per_device_size=2 --compile=False"
+    assert Script(path).with_options(amp=False).arguments == ()
+
+
+def test_bad_paths_are_one_sentence(path, tmp_path):
+    for bad, words in {
+        tmp_path: "is a folder: give the script in it that trains",
+        tmp_path / "nowhere.py": "is not there (looked in ",
+        tmp_path / "loop.ipynb": "is a notebook: copy its train function",
+        tmp_path / "wrong.py": "is not Python (",
+    }.items():
+        if bad.suffix and bad.stem != "nowhere":
+            bad.write_text("def train(:")
+        with pytest.raises(BadValue) as caught:
+            Script(bad)
+        assert words in str(caught.value)
+
+
+def test_what_argparse_parses_is_written_down(monkeypatch):
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", argparse.ArgumentParser.parse_known_args)
+    options = follow_parsers()
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("-b", "--batch-size", type=int, default=32)
+    parser.add_argument("--amp", action="store_true")
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--betas", nargs=2)
+    parser.add_argument("data")
+    parser.parse_args(["here", "-b", "8"])
+    assert options == [
+        Option("--batch-size", 8),
+        Option("--amp", False, is_switch=True),
+        Option("--dtype", "fp32", choices=("fp32", "bf16")),
+        Option("--betas"),
+    ]
+
+
+def test_constants_have_the_values_that_they_had_at_the_end(path):
+    found = of_constants(path, {"batch_size": 64, "dtype": "float32", "bias": False, "dropout": 0.1, "other": 3})
+    assert found == [Option("--batch_size", 64), Option("--dropout", 0.1)]
+
+
+def test_the_most_promising_options_are_tried_first():
+    options = [
+        Option("--epochs", 90),
+        Option("--hidden-dim", 512),
+        Option("--amp", False, is_switch=True),
+        Option("--seed", 42),
+        Option("--block_size", 1024),
+        Option("--test-batch-size", 1000),
+        Option("--bf16", True),
+        Option("--dtype", "float32", choices=("float32", "float16")),
+        Option("--batch-size", 33),
+        Option("--lr", 0.1),
+        Option("--layers", 1),
+    ]
+    assert [(option.name, value) for option, value in leaner(options)] == [
+        ("batch_size", 16),
+        ("amp", True),
+        ("dtype", "float16"),
+        ("block_size", 512),
+        ("hidden_dim", 256),
+    ]
+
+
+class _Trace:
+    def __init__(self, peak):
+        self.peak_allocated = self.peak_reserved = peak
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Answers in the place of predictions: a need for each command line; those that it lacks fail."""
+    needs = {"": 40, "--batch-size=16": 25, "--block=512": 13, "--amp": 40, "--width=128": 39, "--layers=6": 30}
+    lines = []
+
+    def ask(command, **options):
+        assert options == {"gpu": "T4", "steps": 2, "is_endless": True, "is_quiet": True}
+        lines.append(" ".join(command.arguments))
+        if lines[-1] not in needs:
+            raise BadValue("it does not run so")
+        return advice.Answer(_Trace(needs[lines[-1]] * GIB), ())
+
+    monkeypatch.setattr(advice, "ask", ask)
+    return lines
+
+
+def test_the_three_settings_that_save_the_most_are_told(path, asked):
+    options = (
+        *(Option("--batch-size", 32), Option("--block", 1024), Option("--amp", False, is_switch=True)),
+        *(Option("--layers", 12), Option("--width", 256), Option("--crop", 64), Option("--heads", 8)),
+    )
+    lines = list(advice.changes(Script(path), advice.Answer(_Trace(14 * GIB), options), "T4"))
+    assert len(asked) == 1 + advice.MOST_TRIED
+    assert lines == [
+        "With room enough it would take 40.0 GiB.",
+        "--block 1024 -> 512: 13.0 GiB, which fits",
+        "--batch-size 32 -> 16: 25.0 GiB",
+        "--layers 12 -> 6: 30.0 GiB",
+    ]
+    assert asked[1] == "--batch-size=16"
+
+
+def test_where_nothing_can_be_tried_nothing_is_told(path, asked):
+    answer = advice.Answer(_Trace(14 * GIB), (Option("--seed", 3),))
+    assert list(advice.changes(Script(path), answer, "T4")) == []
+    assert asked == []

@@ -1,0 +1,116 @@
+"""What the process of a script answers; here it is this one, and nothing is set apart."""
+
+from textwrap import dedent
+
+import pytest
+
+from memlab.errors import Refused
+from memlab.script import worker
+from memlab.trace import Trace
+
+STEPS = """
+    import torch
+    batch_size = 4
+    weight = torch.ones(batch_size, requires_grad=True, device="cuda")
+    optimizer = torch.optim.SGD([weight])
+    for _ in range(5):
+        weight.sum().backward()
+        optimizer.step()
+"""
+REFUSED = "the script would have started 'git': a prediction starts no other process."
+
+
+@pytest.fixture
+def answer(tmp_path, monkeypatch, own_main):
+    """``answer(text)`` is that of a script with this text, which was refused so much as a program."""
+    monkeypatch.setattr(worker, "_set_apart", lambda folder: refused)
+    refused = []
+
+    def answer(text, *arguments, was_refused=False, **request):
+        refused[:] = [REFUSED] if was_refused else []
+        path = tmp_path / "train.py"
+        path.write_text(dedent(text))
+        request = {"gpu": "T4", "ranks": (None, 0), "steps": 2, "budget": None, "is_endless": False} | request
+        return worker.answer(request | {"path": str(path), "arguments": arguments}, tmp_path)
+
+    return answer
+
+
+def test_a_trace_and_the_options(answer):
+    given = answer(STEPS)
+    assert Trace.from_json(given["trace"]).device == "T4"
+    assert given["options"] == [{"flag": "--batch_size", "value": 4, "is_switch": False, "choices": ()}]
+
+
+def test_the_options_of_a_parser_come_before_constants(answer):
+    text = """
+        import argparse
+        parser = argparse.ArgumentParser(add_help=False)
+        parser.add_argument("--size", type=int, default=2)
+        parser.parse_args()
+    """
+    given = answer(dedent(text) + dedent(STEPS), "--size", "8")
+    assert [(option["flag"], option["value"]) for option in given["options"]] == [("--size", 8)]
+
+
+def test_a_card_without_an_end(answer):
+    given = answer(STEPS.replace("batch_size = 4", "batch_size = 10**10"), is_endless=True)
+    trace = Trace.from_json(given["trace"])
+    assert trace.oom is None
+    assert trace.peak_allocated >= 8 * 10**10
+
+
+def sentence_of(given):
+    assert list(given) == ["error", "message"]
+    return f"{given['error']}: {given['message']}"
+
+
+REMEDY = "give the script that trains, with the arguments (behind --) with which it does."
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("print()", f"BadTrain: train.py ran to its end before an optimizer of PyTorch's made a step: {REMEDY}"),
+        (
+            "import sys\nsys.exit('no data')",
+            f"BadTrain: train.py called sys.exit('no data') before an optimizer of PyTorch's made a step: {REMEDY}",
+        ),
+        (
+            "open('data.csv')",
+            "ScriptFailed: train.py raised FileNotFoundError at train.py:1: [Errno 2] No such file or directory: "
+            "'data.csv'",
+        ),
+        (
+            "import torch\ntorch.distributed.init_process_group('gloo')",
+            "ScriptFailed: train.py raised ValueError at train.py:2: it is written for torchrun, so say how many ranks "
+            "there are (--world-size).",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence(text, sentence, answer):
+    assert sentence_of(answer(text)) == sentence
+
+
+def test_what_a_script_was_refused_may_be_why_it_made_no_step(answer):
+    given = answer("print()", was_refused=True)
+    assert sentence_of(given).endswith(f"made a step: it was refused something, {REFUSED}")
+
+
+def test_what_it_was_refused_comes_out_of_other_errors(answer):
+    text = """
+        from memlab.errors import Refused
+        try:
+            raise Refused("the script needs the network (example.com)")
+        except OSError as error:
+            raise RuntimeError("cannot load") from error
+    """
+    assert sentence_of(answer(text)) == f"{Refused.__name__}: the script needs the network (example.com)"
+
+
+def test_its_traceback_begins_in_the_script(answer, capsys):
+    answer("def load():\n    return 1 / 0\nload()")
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "Traceback (most recent call last):"
+    assert "train.py" in shown[1]
+    assert shown[-1] == "ZeroDivisionError: division by zero"
