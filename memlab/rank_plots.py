@@ -52,10 +52,11 @@ def pipeline(stages: Sequence[Mapping[int, tuple[str, int]]], *, title: str) -> 
         for row, slots in enumerate(stages):
             places = [(slot, 1) for slot, (what, _) in slots.items() if what == work]
             label = work if row == 0 else None
-            axes.broken_barh(places, (row - 0.4, 0.8), facecolors=color, edgecolors="white", label=label, alpha=0.85)
+            axes.broken_barh(places, (row - 0.4, 0.8), facecolors=color, edgecolors="white", label=label)
     for row, slots in enumerate(stages):
-        for slot, (_, batch) in slots.items():
-            axes.text(slot + 0.5, row, str(batch), ha="center", va="center", fontsize=8, color=INK)
+        for slot, (work, batch) in slots.items():
+            color = "white" if work == "forward" else INK  # a contrast of 4.5 with the ground
+            axes.text(slot + 0.5, row, str(batch), ha="center", va="center", fontsize=8, color=color)
     axes.set_ylim(len(stages) - 0.5, -0.5)
     axes.set_yticks(range(len(stages)), [f"stage {row}" for row in range(len(stages))])
     axes.spines[["top", "right"]].set_visible(False)

@@ -24,6 +24,15 @@ class FlopCounter:
         self.total += self._counts[key]
 
 
+def of_convolution_backward(
+    grad: torch.Tensor, inputs: torch.Tensor, weight: torch.Tensor, *args: Any, out_val: Any = None
+) -> int:
+    """Of a convolution's backward. PyTorch's own formula takes no notice of groups."""
+    transposed, mask = args[4], args[7]
+    positions = inputs if transposed else grad
+    return 2 * sum(mask[:2]) * positions.numel() * weight[0].numel()
+
+
 def _work(formula: Callable[..., int], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
     try:
         return formula(*args, **kwargs, out_val=out)

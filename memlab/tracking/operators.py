@@ -6,6 +6,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from memlab.tracking.collectives import COLLECTIVES
+from memlab.tracking.flops import of_convolution_backward
 from memlab.tracking.inplace import CANDIDATES
 from memlab.tracking.internals import is_composite, is_view
 
@@ -15,6 +16,9 @@ _ON_CARDS = {
     _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _aten._scaled_dot_product_flash_attention_backward,
 }
+
+
+_OUR_OWN = {_aten.convolution_backward: of_convolution_backward}
 
 
 class Operator:
@@ -34,7 +38,7 @@ class Operator:
     def __init__(self, func: Any):
         packet = getattr(func, "overloadpacket", func)
         self.name = str(packet)
-        self.formula = flop_registry.get(_ON_CARDS.get(packet, packet))
+        self.formula = _OUR_OWN.get(packet) or flop_registry.get(_ON_CARDS.get(packet, packet))
         self.collective = COLLECTIVES.get(packet)
         self.is_composite = is_composite(func)
         self.is_view = is_view(func)

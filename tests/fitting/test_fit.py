@@ -137,6 +137,7 @@ def test_a_range_along_which_memory_does_not_grow_is_tried_whole():
 
 def test_memory_may_fall_along_a_range():
     found = fit(train, budget="100 MiB", micro_batches=[1, 2, 4, 8, 16], batch_size=16)
+    assert found.tried < 5
     most = found.best.settings["micro_batches"]
     assert 1 < most < 16
     assert predict(train, budget="100 MiB", batch_size=16, micro_batches=most // 2).oom

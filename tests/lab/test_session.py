@@ -510,7 +510,7 @@ def test_every_run_is_logged_and_a_logbook_that_cannot_be_written_stops_none(tmp
     monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "logbook.jsonl"))
     session = make(title="My panel")
     session.run(batch_size=3)
-    (entry,) = logbook.read()
+    (entry,), _ = logbook.read()
     assert (entry.title, entry.settings["batch_size"]) == ("My panel", 3)
     (tmp_path / "in_the_way").write_text("")
     monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "in_the_way" / "logbook.jsonl"))

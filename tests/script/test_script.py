@@ -10,7 +10,7 @@ from memlab.run import measure, predict, sweep
 from memlab.script import Script
 
 TRAINING = """
-    import argparse, json, logging, os, threading
+    import argparse, json, logging, os, tempfile
     import torch
     from torch import nn
 
@@ -22,6 +22,7 @@ TRAINING = """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cuda":
         torch.cuda.set_device(0)
+        assert "memlab-" in tempfile.gettempdir()
         print("on", torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).multi_processor_count)
     os.makedirs(args.out, exist_ok=True)
     logging.basicConfig(filename=f"{args.out}/train.log", level=logging.INFO)
@@ -65,7 +66,7 @@ def test_of_a_prediction_nothing_is_left(write, tmp_path, capfd):
     assert traces[1].settings == {"arguments": "--batch-size=4096"}
     assert traces[1].peak_allocated > traces[0].peak_allocated + 2**20
     assert len(traces[0].steps) == 2
-    assert "torch.compile at train.py:17 was left out" in traces[0].notes[0]
+    assert "torch.compile at train.py:18 was left out" in traces[0].notes[0]
     out, err = capfd.readouterr()
     assert out == ""
     assert err.count("on A100-40GB 108") == 2

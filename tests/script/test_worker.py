@@ -30,7 +30,8 @@ def answer(tmp_path, monkeypatch, own_main):
         refused[:] = [REFUSED] if was_refused else []
         path = tmp_path / "train.py"
         path.write_text(dedent(text))
-        request = {"gpu": "T4", "ranks": (None, 0), "steps": 2, "budget": None, "is_endless": False} | request
+        flags = {"is_endless": False, "keeps_history": False}
+        request = flags | {"gpu": "T4", "ranks": (None, 0), "steps": 2, "budget": None} | request
         return worker.answer(request | {"path": str(path), "arguments": arguments}, tmp_path)
 
     return answer
@@ -80,6 +81,10 @@ REMEDY = "give the script that trains, with the arguments (behind --) with which
             "open('data.csv')",
             "ScriptFailed: train.py raised FileNotFoundError at train.py:1: [Errno 2] No such file or directory: "
             "'data.csv'",
+        ),
+        (
+            "import os\nos.makedirs('a\\0')",
+            "ScriptFailed: train.py raised ValueError at train.py:2: embedded null byte",
         ),
         (
             "import torch\ntorch.distributed.init_process_group('gloo')",

@@ -281,6 +281,17 @@ def test_flops_are_those_of_torch_s_own_counter():
         assert flops_of_a_step(loss_of) == counter.get_total_flops() > 0
 
 
+@pytest.mark.parametrize("kind", [torch.nn.Conv2d, torch.nn.ConvTranspose2d])
+def test_a_convolution_in_groups_takes_as_many_times_less(kind):
+    def flops(groups):
+        layer = kind(8, 8, 3, groups=groups, bias=False)
+        return flops_of_a_step(lambda: layer(torch.ones(2, 8, 16, 16, requires_grad=True)).sum())
+
+    forward = 2 * 2 * 8 * 8 * 9 * (16 * 16 if kind is torch.nn.ConvTranspose2d else 14 * 14)
+    assert flops(1) == 3 * forward
+    assert flops(4) == 3 * forward // 4
+
+
 def test_the_cpus_own_attention_counts_as_a_cards():
     _, loss_of, _ = gpt_case()
     fused = flops_of_a_step(loss_of)

@@ -78,17 +78,16 @@ def test_a_storage_counts_once_and_what_is_broadcast_once():
 
     def twice(device):
         numbers = torch.empty(LARGE, device=device)
+        torch.mul(numbers, torch.empty(LARGE, device=device))  # which is remembered, and is not the same
         return torch.mul, numbers, numbers
 
     def broadcast(device):
-        return (
-            torch.mul,
-            torch.empty(2, LARGE // 2, device=device),
-            torch.empty(1, 1, device=device).expand(2, LARGE // 2),
-        )
+        numbers = torch.empty(2, LARGE // 2, device=device)
+        row = torch.empty(2, LARGE // 2, device=device)[:1]
+        return torch.mul, numbers, row.expand_as(numbers)
 
     assert least(twice) == pytest.approx(one_in_one_out)
-    assert least(broadcast) == pytest.approx(one_in_one_out, rel=1e-6)
+    assert least(broadcast) == pytest.approx(one_in_one_out + 2 * LARGE / speed.memory)  # half of the other
     assert least(lambda device: (torch.Tensor.view, torch.empty(LARGE, device=device), 2, -1)) == 0
 
 
