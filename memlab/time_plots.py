@@ -58,7 +58,7 @@ def waterfall(runs: Mapping[str, Cost], *, title: str, note: str = "") -> Pictur
 
 
 def pareto(points: Sequence[tuple[int, float]], *, title: str, note: str = "") -> Picture:
-    """Peak against time, a point each, on scales of powers; those that no other beats in both are joined and numbered.
+    """Peak against time, a point each, on scales of powers; those of :func:`front` are joined and numbered.
 
     Args:
         points: bytes and seconds.
@@ -73,7 +73,7 @@ def pareto(points: Sequence[tuple[int, float]], *, title: str, note: str = "") -
     axes = picture.add_subplot(xscale="log", yscale="log")
     best = front(points)
     axes.plot(*zip(*points, strict=True), "o", color=GREY, markersize=4, label="a combination")
-    axes.plot(*zip(*best, strict=True), "o-", color=BLUE, label="no other takes less of both")
+    axes.plot(*zip(*best, strict=True), "o-", color=BLUE, label="worth having")
     for number, point in enumerate(best, 1):
         axes.annotate(str(number), point, (5, 5), textcoords="offset points", fontsize=9, color=INK)
     _powers(axes, [point[0] for point in points], [point[1] for point in points])
@@ -86,10 +86,10 @@ def pareto(points: Sequence[tuple[int, float]], *, title: str, note: str = "") -
 
 
 def front(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The points that no other beats: by bytes, the seconds falling."""
+    """The points worth having, by bytes: each is at least a twentieth faster than all that take less."""
     found: list[tuple[int, float]] = []
     for point in sorted(points):
-        if not found or point[1] < found[-1][1]:
+        if not found or point[1] < 0.95 * found[-1][1]:
             found.append(point)
     return found
 

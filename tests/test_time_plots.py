@@ -20,8 +20,8 @@ def test_a_waterfall_has_bytes_and_seconds_of_every_run():
     assert picture._repr_mimebundle_()["text/plain"] == "Half of it"
 
 
-def test_the_front_is_what_no_other_point_beats():
-    points = [(4, 1.0), (2, 3.0), (3, 3.0), (1, 5.0), (4, 2.0), (5, 1.0)]
+def test_a_point_of_the_front_is_clearly_faster_than_all_leaner_ones():
+    points = [(4, 1.0), (2, 3.0), (3, 3.0), (1, 5.0), (4, 2.0), (5, 0.97)]
     assert time_plots.front(points) == [(1, 5.0), (2, 3.0), (4, 1.0)]
 
 
