@@ -45,7 +45,7 @@ def times(trace: Any) -> dict[str, float]:
 
 def ladder(space: dict[str, Any], gpu: str) -> dict[str, dict[str, Any]]:
     """Every rung for one card."""
-    shared = {"gpu": gpu, "steps": 2, "batch_size": BATCHES[gpu], "sizes": SHAPE | {"vocabulary": GPT2_WORDS}}
+    shared: dict[str, Any] = {"gpu": gpu, "steps": 2, "batch_size": BATCHES[gpu], "sizes": SHAPE | {"vocabulary": GPT2_WORDS}}
     rungs = space["rungs"](*LEFT_OUT.get(gpu, ()))
     return {name: told(predict(space["train"], **shared, **settings)) for name, settings in rungs}
 
@@ -67,7 +67,7 @@ def allocated(space: dict[str, Any], card: str) -> dict[str, int]:
     rungs = list(space["rungs"](*LEFT_OUT.get(card, ())))
     sizes = SHAPE | {"vocabulary": GPT2_WORDS}
     chosen = (rungs[0], rungs[len(rungs) // 2], rungs[-1])
-    shared = {"steps": 2, "batch_size": BATCHES[card], "sizes": sizes}
+    shared: dict[str, Any] = {"steps": 2, "batch_size": BATCHES[card], "sizes": sizes}
     return {name: measure(space["train"], **shared, **settings).peak_allocated for name, settings in chosen}
 
 
