@@ -1,7 +1,6 @@
 """``fit``: the settings of a training loop that fit on a card, the fastest first."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,8 +14,6 @@ from memlab.run import Run, RunsElsewhere, measure
 from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
 from memlab.vgpu.gpu import VirtualGpu
-
-ENDLESS = 2**50  # bytes: more than any loop wants
 
 
 def fit(
@@ -83,8 +80,9 @@ class _Search:
     ):
         self._train, self._grid, self._steps = train, grid, steps
         self._card, self._endless = VirtualGpu(gpu), VirtualGpu(gpu)
-        self._endless.card = replace(self._card.card, capacity=ENDLESS)
-        self._room = min(self._card.card.room, ENDLESS if budget is None else parse_bytes(budget))
+        self._endless.card = self._card.card.endless
+        room = self._card.card.room
+        self._room = room if budget is None else min(room, parse_bytes(budget))
         self._progress = progress
         self._lines: list[tuple[dict[str, Any], Line]] = []
         self._refused: list[Refused] = []

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import traceback
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,6 @@ OFFLINE = {
     "TRANSFORMERS_OFFLINE": "1",
     "WANDB_MODE": "disabled",
 }
-
-ENDLESS = 1 << 50  # bytes: what a script would take, had the card room enough
 
 
 def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -63,7 +61,7 @@ def _device(request: dict[str, Any]) -> Device:
         request["gpu"], world_size=world_size, global_rank=global_rank, keeps_history=request["keeps_history"]
     )
     if request["is_endless"]:
-        device.card = replace(device.card, capacity=ENDLESS)
+        device.card = device.card.endless
     return device
 
 

@@ -20,7 +20,7 @@ class FlopCounter:
         # The formulas cost more than a small product itself, and depend on nothing but this.
         key = (func, *(value.shape if isinstance(value, torch.Tensor) else str(value) for value in args))
         if key not in self._counts:
-            self._counts[key] = _work(formula, args, kwargs, out)
+            self._counts[key] = operations(formula, args, kwargs, out)
         self.total += self._counts[key]
 
 
@@ -33,7 +33,8 @@ def of_convolution_backward(
     return 2 * sum(mask[:2]) * positions.numel() * weight[0].numel()
 
 
-def _work(formula: Callable[..., int], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+def operations(formula: Callable[..., int], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+    """The floating-point operations of one operator, by its formula."""
     try:
         return formula(*args, **kwargs, out_val=out)
     except Exception:  # others' code, for a count beside the point: what it cannot read counts nothing

@@ -64,6 +64,7 @@ __all__ = [
     "is_default_generator",
     "is_dense",
     "is_fake",
+    "is_higher_order",
     "is_view",
     "keep_history",
     "modes_above",
@@ -210,13 +211,16 @@ def is_view(func: Any) -> bool:
     return bool(returns) and all(value.alias_info and not value.alias_info.is_write for value in returns)
 
 
-def higher_order_kernel(func: Any, device: str) -> Any:
-    """What an operator that takes operators does on a kind of device, made of ordinary ones; None for ordinary ones.
+def is_higher_order(func: Any) -> bool:
+    """Whether an operator takes operators.
 
-    Lost without the names: a DTensor that draws, or flex attention, fails in an X-rayed step, in PyTorch's words.
+    Lost without the name: a DTensor that draws, or flex attention, fails in an X-rayed step, in PyTorch's words.
     """
-    if not isinstance(func, _higher_order):
-        return None
+    return isinstance(func, _higher_order)
+
+
+def higher_order_kernel(func: Any, device: str) -> Any:
+    """What an operator that takes operators does on a kind of device, made of ordinary ones; None without a kernel."""
     keys = (getattr(torch._C.DispatchKey, name) for name in (device.upper(), "CompositeExplicitAutograd"))
     return next((func.py_kernels[key] for key in keys if key in func.py_kernels), None)
 

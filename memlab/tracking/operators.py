@@ -8,7 +8,7 @@ from torch.utils.flop_counter import flop_registry
 from memlab.tracking.collectives import COLLECTIVES
 from memlab.tracking.flops import of_convolution_backward
 from memlab.tracking.inplace import CANDIDATES
-from memlab.tracking.internals import is_composite, is_view
+from memlab.tracking.internals import is_composite, is_higher_order, is_view
 
 # The CPU's attention, which torch.utils.flop_counter does not know, does the arithmetic of a card's.
 _aten = torch.ops.aten
@@ -28,18 +28,20 @@ class Operator:
         name: such as ``"aten.mm"``.
         collective: what it sends to other ranks, or None.
         formula: of its floating-point operations, or None.
+        is_higher_order: it takes operators, see :func:`memlab.tracking.internals.higher_order_kernel`.
         is_composite: it is made of others, and does nothing itself.
         is_view: its result is a view of an argument, so it allocates nothing.
         may_be_in_place: see :mod:`memlab.tracking.inplace`.
     """
 
-    __slots__ = ("collective", "formula", "is_composite", "is_view", "may_be_in_place", "name")
+    __slots__ = ("collective", "formula", "is_composite", "is_higher_order", "is_view", "may_be_in_place", "name")
 
     def __init__(self, func: Any):
         packet = getattr(func, "overloadpacket", func)
         self.name = str(packet)
         self.formula = _OUR_OWN.get(packet) or flop_registry.get(_ON_CARDS.get(packet, packet))
         self.collective = COLLECTIVES.get(packet)
+        self.is_higher_order = is_higher_order(func)
         self.is_composite = is_composite(func)
         self.is_view = is_view(func)
         self.may_be_in_place = func in CANDIDATES

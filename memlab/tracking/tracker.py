@@ -160,15 +160,15 @@ class Tracker(Storages, TorchDispatchMode):
             return NotImplemented  # the wrapper's own rules are asked next; what they do with its inner tensors is seen
         if types and any(map(is_fake, types)):
             return func(*args, **(kwargs or {}))
-        if not types and (kernel := higher_order_kernel(func, self.device.type)):
-            with on_again(self):
-                return kernel(*args, **(kwargs or {}))
         return self._see_operator(func, args, kwargs or {})
 
     def _see_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.stopping.is_set():
             raise Stopped
         known = operator(func)
+        if known.is_higher_order and (kernel := higher_order_kernel(func, self.device.type)):
+            with on_again(self):
+                return kernel(*args, **kwargs)
         if known.is_composite and self.is_real:
             with on_again(self):
                 return func.decompose(*args, **kwargs)

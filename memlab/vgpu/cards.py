@@ -1,6 +1,6 @@
 """The cards: what a process sees of each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memlab.errors import BadValue
 from memlab.units import MIB, parse_bytes
@@ -30,6 +30,11 @@ class Card:
     def room(self) -> int:
         """The most bytes that PyTorch's allocator can reserve on it."""
         return self.capacity - self.context
+
+    @property
+    def endless(self) -> "Card":
+        """One with the same kernels and room for everything: for what a loop wants, where that is more than it gets."""
+        return replace(self, capacity=2**50)
 
     @property
     def bf16(self) -> bool:

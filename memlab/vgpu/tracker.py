@@ -10,7 +10,7 @@ from memlab.allocator import OutOfRoom
 from memlab.categories import Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
-from memlab.tracking.internals import higher_order_kernel, on_again
+from memlab.tracking.internals import on_again
 from memlab.tracking.labels import label
 from memlab.tracking.nested import is_wrapper
 from memlab.tracking.operators import operator
@@ -64,10 +64,9 @@ class VirtualTracker(Tracker):
             with on_again(self):
                 return way(*args, **(kwargs or {}))
         self._types = types
-        if not types and (kernel := higher_order_kernel(func, CARD.type)):
-            with on_again(self):
-                return kernel(*args, **(kwargs or {}))
-        if not types and not (kwargs and "device" in kwargs):  # the host's own affair
+        if (
+            not types and not (kwargs and "device" in kwargs) and not operator(func).is_higher_order
+        ):  # the host's affair
             return self._mode.run(func, types, args, kwargs or {})
         return self._see_operator(func, args, kwargs or {})
 

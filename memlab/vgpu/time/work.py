@@ -1,6 +1,6 @@
 """What an operator does: floating-point operations and the bytes that it cannot do without."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from math import prod
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from memlab.tracking.flops import operations
 from memlab.tracking.operators import operator
 from memlab.vgpu.convolutions.views import View
 from memlab.vgpu.names import CARD
@@ -77,9 +78,9 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     read, written = _bytes(_read(func, args, kwargs)), _bytes(_written(func, args, out))
     if known.formula is None:
         return Work(Kind.MEMORY, torch.float32, 0, 0, read, written) if read or written else NOTHING
+    flops = operations(known.formula, args, kwargs, out)
     if func.overloadpacket in _CONVOLUTIONS:
-        return convolution(func, args, out, read, written)
-    flops = _flops(known.formula, args, kwargs, out)
+        return convolution(func, args, flops, read, written)
     kind = Kind.ATTENTION if "attention" in known.name else Kind.PRODUCT
     if kind is Kind.ATTENTION and _argument(func, args, kwargs, "is_causal"):
         flops //= 2
@@ -88,19 +89,14 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     return Work(kind, factors[0].dtype, flops, flops, read, written, aligned=aligned)
 
 
-def convolution(func: Any, args: tuple[Any, ...], out: Any, read: int, written: int) -> Work:
+def convolution(func: Any, args: tuple[Any, ...], flops: int, read: int, written: int) -> Work:
     """The same of a convolution or its backward, with the multiplications that Winograd's algorithm needs at least.
 
     Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): the largest of cuDNN's tiles gives four
     results a side, for which a kernel of ``k`` and stride 1 takes ``k + 3`` instead of ``4 k`` multiplications a side.
-
-    PyTorch's own formula takes no notice of groups in backward.
     """
     backward = func.overloadpacket is aten.convolution_backward
-    inputs, weight, stride, transposed = (args[i] for i in ((1, 2, 4, 7) if backward else (0, 1, 3, 6)))
-    positions = inputs if transposed else args[0] if backward else out
-    times = sum(args[10][:2]) if backward else 1
-    flops = 2 * times * positions.numel() * weight[0].numel()
+    inputs, weight, stride = (args[i] for i in ((1, 2, 4) if backward else (0, 1, 3)))
     fewer = 1.0
     if weight.dim() >= 4 and all(step == 1 for step in stride):
         fewer = prod(4 * edge / (edge + 3) for edge in weight.shape[2:])
@@ -118,13 +114,6 @@ def _between(func: Any, args: tuple[Any, ...], out: Any) -> Work | None:
         return None
     kind = Kind.TO_CARD if out.device == CARD else Kind.TO_HOST
     return Work(kind, out.dtype, 0, 0, min(_size(source), _size(out)), 0)
-
-
-def _flops(formula: Callable[..., int], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-    try:
-        return formula(*args, **kwargs, out_val=out)
-    except Exception:  # others' code, for a count beside the point: what it cannot read counts nothing
-        return 0
 
 
 def _read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
