@@ -34,9 +34,7 @@ def copy_notebooks(source: Path, target: Path) -> list[str]:
     edited = []
     for name in _names(source):
         if target.resolve() not in (target / name).resolve().parents:
-            raise NotWritten(
-                f"{target / name} leads out of {target} by a link, and nothing was written: remove the link."
-            )
+            raise NotWritten(f"{target / name} leads out of {target} by a link and was not written: remove the link.")
         data = (source / name).read_bytes()
         new, present = _sum(data), _sum_of_file(target / name)
         if present not in (None, new, sums.get(name)):
