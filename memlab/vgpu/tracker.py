@@ -64,9 +64,8 @@ class VirtualTracker(Tracker):
             with on_again(self):
                 return way(*args, **(kwargs or {}))
         self._types = types
-        if (
-            not types and not (kwargs and "device" in kwargs) and not operator(func).is_higher_order
-        ):  # the host's affair
+        # The host's own affair.
+        if not types and not (kwargs and "device" in kwargs) and not operator(func).is_higher_order:
             return self._mode.run(func, types, args, kwargs or {})
         return self._see_operator(func, args, kwargs or {})
 
