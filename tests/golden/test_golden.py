@@ -141,7 +141,7 @@ REFUSED = {
     "Trace.from_json(another format)": lambda: Trace.from_json('{"memlab_trace": 0}'),
     "bars({})": lambda: bars({}),
     "curve(depth)": lambda: curve([MEASURED], "depth"),
-    "Guess('much')": lambda: Guess("How much?", "much"),
+    "Guess('much')": lambda: Guess("How much?").answer("much"),
     "Claim('maybe')": lambda: Claim("It helps", "maybe", "no"),
     "verdict([])": lambda: verdict([]),
     "Saving(wrong source)": lambda: Saving("it", (PREDICTED, PREDICTED), (PREDICTED, PREDICTED)),
