@@ -1,7 +1,7 @@
 """The form of a notebook: a core that is taught in 25 minutes, and depth below it.
 
-``python -m tests.notebooks.form`` prints the figures of all notebooks, or of those named; with ``--fold`` it marks in their
-files what is folded when they are opened.
+``python -m tests.notebooks.form`` prints the figures of all notebooks, or of those named; with ``--fold`` it marks in
+their files what is folded when they are opened.
 """
 
 import ast
