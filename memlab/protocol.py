@@ -14,7 +14,7 @@ from memlab.errors import BadTrain, BadValue
 Train = Callable[..., Iterator[Any]]
 
 # Arguments that memlab's own functions take.
-RESERVED = {"steps", "device", "gpu", "world_size", "global_rank", "budget", "xray", "snapshot", "title"}
+RESERVED = {"steps", "device", "gpu", "world_size", "global_rank", "budget", "xray", "snapshot", "title", "models"}
 
 
 def own_settings(train: Train) -> dict[str, inspect.Parameter]:

@@ -1,6 +1,6 @@
 """The panel: controls on the left, live pictures on the right, one sentence below."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from functools import partial
 from html import escape
@@ -38,6 +38,8 @@ class Lab:
             what is predicted.
         gpu: the card to begin with, one of ``memlab.vgpu.CARDS``.
         title: written above the panel; by default the name of ``train``.
+        models: what is predicted in place of the model that Run trains, the first to begin with: by its name, the
+            settings of ``train`` that make it, as in ``{"GPT-2 small": {"width": 768, "depth": 12}}``.
         **controls: a setting of ``train`` each. ``(1, 64)`` makes a slider, a list a menu, ``bool`` a
             box to tick; each begins at ``train``'s own default. ``world_size`` is no setting but how many ranks
             train (:func:`memlab.cluster.measure`): ``[1, 2, 4]`` makes a menu, ``(1, 1024)`` doubling steps.
@@ -56,9 +58,12 @@ class Lab:
         budget: str | int | None = None,
         gpu: str = "T4",
         title: str | None = None,
+        models: Mapping[str, Mapping[str, Any]] | None = None,
         **controls: Any,
     ):
-        self.session = Session(train, controls, steps=steps, device=device, budget=budget, gpu=gpu, title=title)
+        self.session = Session(
+            train, controls, steps=steps, device=device, budget=budget, gpu=gpu, title=title, models=models
+        )
         self._build("" if budget is None else str(budget))
         self.session.screen.on_change = self._show
 
@@ -122,6 +127,9 @@ class Lab:
             control.on_refusal = session.refuse
         self._card_menu = _menu("predict for", list(CARDS), value=session.gpu)
         self._card_menu.observe(lambda change: session.choose_card(change["new"]), "value")
+        self._model_menu = _menu("model", list(session.models), value=session.model)
+        self._model_menu.layout.display = None if len(session.models) > 1 else "none"
+        self._model_menu.observe(lambda change: session.choose_model(change["new"]), "value")
         self._budget_box = widgets.Text(
             budget,
             placeholder="none, or 15 GiB",
@@ -147,7 +155,7 @@ class Lab:
         run.on_click(lambda button: self._run_pressed())
         stop.on_click(lambda button: self.stop())
         controls = [control.widget for control in self._controls.values()]
-        menus = [self._card_menu, self._budget_box, self._replay_menu]
+        menus = [self._model_menu, self._card_menu, self._budget_box, self._replay_menu]
         buttons = widgets.HBox([run, stop], layout={"margin": "10px 0 6px 0"})
         return widgets.VBox(
             [*controls, *menus, buttons, self._texts["status"], self._texts["note"]],

@@ -1,6 +1,7 @@
 """Ranks on a panel: a choice named ``world_size`` is no setting of ``train`` but how many processes train together."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from memlab.cluster import ClusterRun
@@ -61,3 +62,13 @@ def open_prediction(train: Train, settings: Mapping[str, Any], gpu: str, **optio
 def steps_of_ranks(run: Run | ClusterRun) -> Sequence[Sequence[Step]]:
     """The steps of each rank, where there are several."""
     return run.steps_of_ranks if isinstance(run, ClusterRun) and run.world_size > 1 else ()
+
+
+def steps_until(stopping: threading.Event, run: Run | ClusterRun) -> Iterator[Step]:
+    """The steps of a run, up to the one in which it is asked to stop."""
+    if stopping.is_set():
+        return
+    for step in run:
+        yield step
+        if stopping.is_set():
+            return

@@ -3,10 +3,9 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent import futures
 from contextlib import suppress
-from inspect import Parameter
 from typing import Any
 
 from memlab import logbook
@@ -14,16 +13,16 @@ from memlab.cluster import ClusterRun
 from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
-from memlab.lab.choices import Choice, make_choice
+from memlab.lab.checks import OWN_MODEL, check_choices, check_models
 from memlab.lab.drawing import memory_chart, steps_chart
-from memlab.lab.ranks import WORLD_SIZE, make_choice_of_ranks, of_train, open_prediction, open_run, steps_of_ranks
+from memlab.lab.ranks import of_train, open_prediction, open_run, steps_of_ranks, steps_until
 from memlab.lab.screen import Screen
 from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
 from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, summary
 from memlab.lab.worker import Job, Worker
-from memlab.protocol import Train, check_settings, own_settings
+from memlab.protocol import Train, check_settings
 from memlab.run import Run
-from memlab.trace import Step, Trace
+from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
 from memlab.vgpu import find_card
 
@@ -43,6 +42,8 @@ class Session:
         screen: what there is to see.
         device: the name of the device that runs are measured on.
         gpu: the name of the card that predictions are for.
+        models: what may be predicted, the settings that make it by its name; the last is what Run trains.
+        model: the name of the one that is.
     """
 
     def __init__(
@@ -55,11 +56,12 @@ class Session:
         budget: str | int | None,
         gpu: str,
         title: str | None,
+        models: Mapping[str, Mapping[str, Any]] | None = None,
     ):
         self._train = train
         self._device = device
         self.steps = steps
-        self.choices, settings = _choices(train, choices)
+        self.choices, settings = check_choices(train, choices)
         self.screen = Screen(settings)
         self._worker = Worker()
         self._job: Job | None = None  # the newest run
@@ -73,6 +75,8 @@ class Session:
         self.recorded = recorded.runs(self.title)
         self._budget = "" if budget is None else str(budget)
         self.gpu = find_card(gpu).name
+        self.models = check_models(train, models or {}, settings)
+        self.model = next(iter(self.models))
         self.screen.say(f"Ready: Run trains {steps} steps.")
         self.screen.show(sentence="Move a slider to see what a training step would take, press Run to train.")
 
@@ -113,6 +117,17 @@ class Session:
         self.gpu = find_card(gpu).name
         self._moved()
 
+    def choose_model(self, name: str) -> None:
+        """Predict another of the models.
+
+        Raises:
+            BadValue: for an unknown one.
+        """
+        if name not in self.models:
+            raise BadValue(f"model {name!r} is not on this panel: give one of {', '.join(map(repr, self.models))}.")
+        self.model = name
+        self._moved()
+
     def choose_budget(self, text: str) -> None:
         """Change the budget of the next runs: a size, ``""`` or ``"none"``; other text is refused on the screen."""
         self._budget = text.strip()
@@ -132,8 +147,8 @@ class Session:
         """Predict what is chosen, unless a run is going on; a newer prediction ends an older one."""
         if self.busy:
             return None
-        settings, gpu = dict(self.screen.settings), self.gpu
-        return self._worker.submit(lambda stopping: self._predict_in_worker(settings, gpu, stopping))
+        settings, model, gpu = dict(self.screen.settings), self.model, self.gpu
+        return self._worker.submit(lambda stopping: self._predict_in_worker(settings, model, gpu, stopping))
 
     def start(self) -> Job:
         """Begin a run with what is chosen; one that is going on is stopped before.
@@ -210,33 +225,41 @@ class Session:
 
     # What the worker does
 
-    def _predict_in_worker(self, settings: dict[str, Any], gpu: str, stopping: threading.Event) -> None:
+    def _predict_in_worker(self, settings: dict[str, Any], model: str, gpu: str, stopping: threading.Event) -> None:
         try:
-            run = open_prediction(self._train, settings, gpu, steps=MOST_STEPS, stopping=stopping)
+            wanted = settings | self.models[model]
+            run = open_prediction(self._train, wanted, gpu, steps=MOST_STEPS, stopping=stopping)
             with suppress(Stopped), run:
-                self._predict_until_steady(run, stopping)
+                self._predict_until_steady(run, model, stopping)
         except Exception as error:  # the loop may still be measured
             self.screen.note_down(f"No prediction: {failure_sentence(error, self._train)}")
 
-    def _predict_until_steady(self, run: Run, stopping: threading.Event) -> None:
+    def _predict_until_steady(self, run: Run, model: str, stopping: threading.Event) -> None:
         before, steps, start = self._predicted, list[Footprint](), 0
-        for step in _until(stopping, run):
+        for step in steps_until(stopping, run):
             steps.append(Footprint(start, step.peak_allocated or 0))
             start = run.allocated
             if is_steady(steps):
                 break
             if len(steps) == STEPS_TO_SHOW:  # most loops are steady by now, and a learner waits
-                self._show_prediction(run.trace(), before)
+                self._show_prediction(run.trace(), model, before)
         if steps and not stopping.is_set():
-            self._show_prediction(run.trace(), before, unsteadiness(steps))
+            self._show_prediction(run.trace(), model, before, unsteadiness(steps))
 
-    def _show_prediction(self, trace: Trace, before: Trace | None, warning: str = "") -> None:
+    def _show_prediction(self, trace: Trace, model: str, before: Trace | None, warning: str = "") -> None:
         self._predicted = trace
         card = find_card(trace.device)
+        name = "" if model == OWN_MODEL else f"{model}, "
+        comparable = before if before and self._same_model(trace, before) else None
         self.screen.show(
-            memory=memory_chart(trace, (), origin=f"predicted for {card.name}", capacity=card.capacity),
-            sentence=prediction_summary(trace, before, warning),
+            memory=memory_chart(trace, (), origin=f"{name}predicted for {card.name}", capacity=card.capacity),
+            sentence=prediction_summary(trace, comparable, warning, name=name),
         )
+
+    def _same_model(self, trace: Trace, other: Trace) -> bool:
+        """Whether they differ in nothing but what the controls set."""
+        names = trace.settings.keys() | other.settings.keys()
+        return all(trace.settings.get(n) == other.settings.get(n) for n in names - self.choices.keys())
 
     def _replay_in_worker(self, trace: Trace) -> None:
         self.screen.show(
@@ -287,7 +310,7 @@ class Session:
 
     def _draw_steps(self, run: Run | ClusterRun, budget: int | None, stopping: threading.Event) -> None:
         drawn_at, drawn_step = 0.0, -1
-        for _ in _until(stopping, run):
+        for _ in steps_until(stopping, run):
             if time.monotonic() - drawn_at >= SECONDS_PER_FRAME:
                 drawn_step = self._draw(run, budget, drawn_step)
                 drawn_at = time.monotonic()
@@ -317,33 +340,3 @@ class Session:
         newest = self._predicted
         same = newest and (newest.settings, newest.world_size) == (trace.settings, trace.world_size)
         return newest if same else None
-
-
-def _choices(train: Train, wanted: Mapping[str, Any]) -> tuple[dict[str, Choice], dict[str, Any]]:
-    """The choices for the settings of ``train``, and the values to begin with.
-
-    Raises:
-        BadTrain, BadValue: what cannot be chosen, and a default that is none of the choices.
-    """
-    named = own_settings(train)
-    choices: dict[str, Choice] = {}
-    settings: dict[str, Any] = {}
-    for name, values in wanted.items():
-        if name not in named and name != WORLD_SIZE:
-            legal = ", ".join(named) or "none"
-            raise BadValue(f"{name}={values!r} controls nothing: the settings of train are {legal}.")
-        choices[name] = make_choice_of_ranks(values) if name == WORLD_SIZE else make_choice(name, values)
-        default = named[name].default if name in named else Parameter.empty
-        settings[name] = choices[name].first if default is Parameter.empty else default
-        choices[name].check(settings[name])
-    return choices, settings
-
-
-def _until(stopping: threading.Event, run: Run | ClusterRun) -> Iterator[Step]:
-    """The steps of a run, up to the one in which it is asked to stop."""
-    if stopping.is_set():
-        return
-    for step in run:
-        yield step
-        if stopping.is_set():
-            return

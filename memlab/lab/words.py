@@ -23,11 +23,12 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     return _sentences(words)
 
 
-def prediction_summary(trace: Trace, before: Trace | None, warning: str = "") -> str:
+def prediction_summary(trace: Trace, before: Trace | None, warning: str = "", *, name: str = "") -> str:
     """What would happen on the card, compared with the prediction before; the warning says what the trace does not."""
+    first = capital(f"{name}predicted for {_a(trace.device)}: {trace.sentence}")
     if trace.oom:
-        return _sentences([f"Predicted for {_a(trace.device)}: {trace.sentence}", trace.oom.message, *trace.notes])
-    words = [f"Predicted for {_a(trace.device)}: {trace.sentence}", warning, *trace.notes]
+        return _sentences([first, trace.oom.message, *trace.notes])
+    words = [first, warning, *trace.notes]
     if trace.world_size > 1:
         words.insert(1, f"That is rank {trace.rank} of {trace.world_size}; {_sends(trace)}")
     if trace.peak_reserved is not None:

@@ -93,6 +93,16 @@ def test_another_card_in_the_menu_is_predicted_at_once():
     wait_for(lambda: "Predicted for an L4" in shown(lab, "sentence"))
 
 
+def test_a_menu_has_the_models_and_one_more():
+    lab = make(models={"Wide": {"width": 512}})
+    assert lab._model_menu.options == ("Wide", "the one that Run trains")
+    lab._model_menu.value = "the one that Run trains"
+    wait_for(lambda: lab.session.prediction is not None)
+    assert lab.session.prediction.settings["width"] == 16
+    assert lab._model_menu.layout.display != "none"
+    assert make()._model_menu.layout.display == "none"
+
+
 def test_what_is_typed_and_cannot_be_is_refused_on_the_panel():
     lab = make()
     lab._budget_box.value = "15 GB"

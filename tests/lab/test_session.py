@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def make(train=train, **options):
-    named = {"steps": 5, "device": "cpu", "budget": None, "gpu": "T4", "title": None}
+    named = {"steps": 5, "device": "cpu", "budget": None, "gpu": "T4", "title": None, "models": None}
     given = {name: options.pop(name, value) for name, value in named.items()}
     return Session(train, {"batch_size": (1, 64), **options}, **given)
 
@@ -223,6 +223,18 @@ def takes_steps(device, *, steps=3):
         (lambda: make(steps=0), BadValue, "steps=0"),
         (lambda: make(device="tpu"), BadValue, "device 'tpu'"),
         (lambda: make(gpu="K80"), BadValue, "gpu 'K80' is not a card"),
+        (lambda: make(models=["wide"]), BadValue, r"models=\['wide'\] names no models"),
+        (lambda: make(models={"wide": 768}), BadValue, "models={'wide': 768} names no models"),
+        (
+            lambda: make(models={"wide": {"width": 64, "batch_size": 2}}),
+            BadValue,
+            "model 'wide' sets batch_size=2, which a control sets",
+        ),
+        (
+            lambda: make(models={"wide": {"heads": 12}}),
+            BadValue,
+            "model 'wide': train has no setting 'heads': its settings are batch_size, width",
+        ),
         (lambda: make(3), BadTrain, "3 is not a function"),
         (lambda: make(takes_steps), BadTrain, "a setting 'steps', which memlab itself takes"),
     ],
@@ -354,6 +366,42 @@ def test_a_run_names_what_was_predicted_for_it():
     assert f"Predicted for a T4: {format_bytes(session.prediction.peak_allocated)}." in session.screen.sentence
     session.run(batch_size=2)
     assert "Predicted" not in session.screen.sentence
+
+
+MODELS = {"Wide": {"width": 512}, "Wider": {"width": 1024}}
+
+
+def test_the_first_model_is_predicted_and_another_when_it_is_chosen_but_run_trains_its_own():
+    session = make(models=MODELS)
+    assert list(session.models) == ["Wide", "Wider", "the one that Run trains"]
+    assert predicted(session, batch_size=4).settings["width"] == 512
+    assert session.prediction.settings["batch_size"] == 4
+    assert "Wide, predicted for T4" in session.screen.memory
+    assert session.screen.sentence.startswith("Wide, predicted for a T4: ")
+    trace = session.run()
+    assert trace.settings["width"] == 16
+    assert "Predicted" not in session.screen.sentence  # that was of another model
+    session.choose_model("Wider")
+    session._worker._latest.result(SOON)
+    assert session.prediction.settings["width"] == 1024
+    session.choose_model("the one that Run trains")
+    session._worker._latest.result(SOON)
+    assert session.prediction.settings == trace.settings
+    assert session.screen.sentence.startswith("Predicted for a T4: ")
+    session.run()
+    assert "Predicted for a T4: " in session.screen.sentence
+    with pytest.raises(BadValue, match="model 'Widest' is not on this panel: give one of 'Wide', 'Wider'"):
+        session.choose_model("Widest")
+
+
+def test_only_predictions_of_one_model_are_compared():
+    session = make(models=MODELS)
+    predicted(session)
+    session.choose_model("Wider")
+    session._worker._latest.result(SOON)
+    assert "the settings before" not in session.screen.sentence
+    predicted(session, batch_size=64)
+    assert "above the settings before" in session.screen.sentence
 
 
 def predicted(session, **settings):
