@@ -65,8 +65,8 @@ def test_the_pictures_and_the_sentence_are_there_when_a_run_has_ended():
 def test_the_second_run_is_compared_with_the_first_and_drawn_over_it():
     session = make()
     first, second = session.run(batch_size=8), session.run(batch_size=64)
-    change = second.peak_allocated / first.peak_allocated - 1
-    said = f"That is {change:.0%} above the run before; a step takes 8.00 times its arithmetic."
+    times = second.peak_allocated / first.peak_allocated
+    said = f"That is {times:.2f} times the run before; a step takes 8.00 times its arithmetic."
     assert said in session.screen.sentence
     assert "the runs before" in session.screen.memory
 
