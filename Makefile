@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: lab test test-torch test-cuda recordings golden bench bench-gpu notebooks clean
+.PHONY: lab test test-torch test-cuda recordings golden bench bench-gpu notebooks publish clean
 
 lab: $(INSTALLED)
 	$(BIN)/memlab lab notebooks
@@ -60,7 +60,13 @@ notebooks: $(INSTALLED)
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --coalesce-streams \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
 		$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb)
+	$(BIN)/python -m tests.notebooks.form --fold
 	$(BIN)/python -m tests.readme
+
+# Writes the notebooks' first cell and their badges, with the address where the project can be had:
+# make publish URL=https://github.com/OWNER/NAME
+publish: $(INSTALLED)
+	$(BIN)/python -m tests.publish $(URL)
 
 clean:
 	rm -rf .venv .venv-torch-* build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

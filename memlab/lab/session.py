@@ -86,6 +86,11 @@ class Session:
         return tuple(self._finished)
 
     @property
+    def train(self) -> Train:
+        """What the panel is of."""
+        return self._train
+
+    @property
     def prediction(self) -> Trace | None:
         """The newest prediction."""
         return self._predicted
