@@ -52,6 +52,11 @@ def test_a_table_is_markdown():
     ]
 
 
+def test_a_column_of_text_is_aligned_to_the_left():
+    shown = table(["notebook", "question", "cells"], [["00", "what?", 3], ["01", "where?", ""]])
+    assert str(shown).splitlines()[1] == "|---|---|--:|"
+
+
 def test_a_row_of_another_length_is_refused():
     with pytest.raises(ValueError, match="has 2 values: give 3"):
         table(["a", "b", "c"], [["x", 1]])
