@@ -34,7 +34,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Grid:
-    """All that a page can show: a picture (SVG) and a sentence for each combination of the axes' values.
+    """All that a page can show: a picture (HTML) and a sentence for each combination of the axes' values.
 
     Combinations are counted as numbers are, the last axis first.
     """
