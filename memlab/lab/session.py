@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent import futures
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from memlab import logbook
@@ -14,9 +15,9 @@ from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
 from memlab.lab.checks import OWN_MODEL, check_choices, check_models
-from memlab.lab.drawing import memory_chart, steps_chart
+from memlab.lab.progress import steps_chart
 from memlab.lab.ranks import of_train, open_prediction, open_run, steps_of_ranks, steps_until
-from memlab.lab.screen import Screen
+from memlab.lab.screen import Screen, View
 from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
 from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, summary
 from memlab.lab.worker import Job, Worker
@@ -28,6 +29,7 @@ from memlab.vgpu import find_card
 
 SECONDS_PER_FRAME = 0.1
 GHOSTS = 3
+FINAL = -2  # drawn once more when the run has ended: no step has this number
 STEPS_TO_SHOW = 2  # of a prediction: the first sets the optimizer's state up, mostly the second is like all that follow
 
 
@@ -143,6 +145,8 @@ class Session:
         else:
             words = f"a budget of {format_bytes(budget)}" if budget else "no budget"
             self.screen.note_down(f"From the next run on: {words}.")
+            if self.screen.view is not None and not self.busy:
+                self.screen.look_at(replace(self.screen.view, budget=budget))
 
     def refuse(self, refusal: MemlabError) -> None:
         """Say what could not be done."""
@@ -220,6 +224,11 @@ class Session:
     def _parse_budget(self) -> int | None:
         return parse_bytes(self._budget) if self._budget not in ("", "none") else None
 
+    def _budget_or_none(self) -> int | None:
+        with suppress(BadValue):  # said when it was typed
+            return self._parse_budget()
+        return None
+
     def _start(self, settings: dict[str, Any], budget: int | None) -> Job:
         self._running = running = self.screen.settings | settings
         self.screen.show(settings={name: running[name] for name in self.choices})
@@ -254,12 +263,12 @@ class Session:
     def _show_prediction(self, trace: Trace, model: str, before: Trace | None, warning: str = "") -> None:
         self._predicted = trace
         card = find_card(trace.device)
-        name = "" if model == OWN_MODEL else f"{model}, "
+        name = "" if model == OWN_MODEL else model
         comparable = before if before and self._same_model(trace, before) else None
-        self.screen.show(
-            memory=memory_chart(trace, (), origin=f"{name}predicted for {card.name}", capacity=card.capacity),
-            sentence=prediction_summary(trace, comparable, warning, name=name),
-        )
+        budget = self._budget_or_none()
+        self.screen.look_at(View(trace, self.choices.keys(), name, budget=budget, room=card.room))
+        before_it = f"{name}, " if name else ""
+        self.screen.show(sentence=prediction_summary(trace, comparable, warning, name=before_it, budget=budget))
 
     def _same_model(self, trace: Trace, other: Trace) -> bool:
         """Whether they differ in nothing but what the controls set."""
@@ -267,11 +276,9 @@ class Session:
         return all(trace.settings.get(n) == other.settings.get(n) for n in names - self.choices.keys())
 
     def _replay_in_worker(self, trace: Trace) -> None:
-        self.screen.show(
-            memory=memory_chart(trace, (), origin=f"recorded on {trace.device}"),
-            progress=steps_chart(trace.steps, (), len(trace.steps)),
-            sentence=recorded_summary(trace),
-        )
+        self.screen.look_at(View(trace, self.choices.keys(), recorded=True))
+        progress = steps_chart(trace.steps, (), len(trace.steps))
+        self.screen.show(progress=progress, sentence=recorded_summary(trace))
 
     def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
         try:
@@ -308,7 +315,7 @@ class Session:
             self.screen.say("Stopped before the first step. Ready.")
             return None
         trace = run.trace()
-        self._draw(run, budget, -1)
+        self._draw(run, budget, FINAL)
         ending = self._ending(trace, stopping.is_set())
         self.screen.say(f"{ending} after {len(trace.steps)} of {self.steps} steps. Ready.")
         return trace
@@ -332,12 +339,12 @@ class Session:
         ghosts = list(self._finished)
         if run.xray_step != drawn_step:
             trace = run.trace()
-            self.screen.show(
-                memory=memory_chart(trace, ghosts, budget=budget),
-                sentence=summary(trace, ghosts, self._prediction_of(trace)),
-            )
+            self.screen.look_at(View(trace, self.choices.keys(), ghosts=ghosts, budget=budget))
+            self.screen.show(sentence=summary(trace, ghosts, self._prediction_of(trace)))
         earlier = [ghost.steps for ghost in ghosts]
-        self.screen.show(progress=steps_chart(run.steps, earlier, self.steps, steps_of_ranks(run)))
+        going_on = drawn_step != FINAL
+        progress = steps_chart(run.steps, earlier, self.steps, steps_of_ranks(run), going_on=going_on)
+        self.screen.show(progress=progress)
         return run.xray_step
 
     def _prediction_of(self, trace: Trace) -> Trace | None:

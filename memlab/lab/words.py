@@ -1,6 +1,7 @@
 """What the panel says in words: the same as its pictures, for a class room's last row and for screen readers."""
 
 import traceback
+from collections.abc import Iterable
 
 from memlab.protocol import Train
 from memlab.text import capital
@@ -23,12 +24,16 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     return _sentences(words)
 
 
-def prediction_summary(trace: Trace, before: Trace | None, warning: str = "", *, name: str = "") -> str:
+def prediction_summary(
+    trace: Trace, before: Trace | None, warning: str = "", *, name: str = "", budget: int | None = None
+) -> str:
     """What would happen on the card, compared with the prediction before; the warning says what the trace does not."""
     first = capital(f"{name}predicted for {_a(trace.device)}: {trace.sentence}")
     if trace.oom:
         return _sentences([first, trace.oom.message, *trace.notes])
     words = [first, warning, *trace.notes]
+    if budget is not None and trace.peak_allocated > budget:
+        words.insert(1, f"That is {format_bytes(trace.peak_allocated - budget)} over the budget")
     if trace.world_size > 1:
         words.insert(1, f"That is rank {trace.rank} of {trace.world_size}; {_sends(trace)}")
     if trace.peak_reserved is not None:
@@ -36,6 +41,37 @@ def prediction_summary(trace: Trace, before: Trace | None, warning: str = "", *,
     if before is not None and before.device == trace.device and _chosen(before) != _chosen(trace):
         words.append(_comparison(trace, before, "the settings before"))
     return _sentences(words)
+
+
+def heading(trace: Trace, names: Iterable[str], model: str = "") -> str:
+    """The settings that a panel controls, and the model: ``batch 20 · checkpoint every 0 · GPT-2 small``."""
+    return " · ".join([*_said(trace, names), *filter(None, [model])]) or "Memory in one step"
+
+
+def origin(trace: Trace, *, recorded: bool = False) -> str:
+    """Where a run comes from: ``predicted for a T4``."""
+    if trace.source == "predicted":
+        return f"predicted for {_a(trace.device)}"
+    return f"{'recorded' if recorded else 'measured'} on {trace.device}"
+
+
+def difference(trace: Trace, other: Trace, names: Iterable[str]) -> str:
+    """What an earlier run was set to where it differs from this one: ``before: batch 8``."""
+    here = set(_said(trace, names := list(names)))
+    there = [text for text in _said(other, names) if text not in here]
+    return f"before: {', '.join(there) or 'the same settings'}"
+
+
+def _said(trace: Trace, names: Iterable[str]) -> list[str]:
+    """Each setting as people say it: ``batch 8``, ``compiled on``."""
+    settings = {**trace.settings, "world_size": trace.world_size}
+    texts = {True: "on", False: "off"}
+    return [
+        f"{name.replace('_', ' ').removesuffix(' size')} "
+        + (texts[value] if isinstance(value := settings[name], bool) else str(value))
+        for name in names
+        if name in settings
+    ]
 
 
 def run_name(trace: Trace) -> str:
