@@ -158,7 +158,7 @@ class Lab:
         menus = [self._model_menu, self._card_menu, self._budget_box, self._replay_menu]
         buttons = widgets.HBox([run, stop], layout={"margin": "10px 0 6px 0"})
         return widgets.VBox(
-            [*controls, *menus, buttons, self._texts["status"], self._texts["note"]],
+            [*controls, *menus, buttons, self._texts["status"], self._texts["pending"], self._texts["note"]],
             layout={"flex": "1 1 330px", "max_width": "430px", "margin": "0 16px 8px 0"},
         )
 
@@ -232,6 +232,11 @@ def _line(words: Words) -> str:
     return f'<div role="{role}" style="line-height:1.4;color:{color}">{escape(words.text)}</div>'
 
 
+def _quietly(text: str) -> str:
+    # Without a role: it changes with every move, and is not to be read out each time.
+    return f'<div style="line-height:1.4;min-height:1.4em;color:{QUIET_INK}">{escape(text)}</div>'
+
+
 def _box(text: str) -> str:
     style = "background:#F6F8FA;border-radius:6px;padding:8px 12px;line-height:1.5;font-size:15px;color:#222"
     return f'<div style="{style}">{escape(text)}</div>'
@@ -242,5 +247,6 @@ _MARKUP: dict[str, Callable[..., str]] = {
     "progress": str,
     "sentence": _box,
     "status": _line,
+    "pending": _quietly,
     "note": _line,
 }

@@ -27,6 +27,7 @@ class Screen:
         sentence: what the pictures show, in words.
         status: what the run does.
         note: what the learner's last move means.
+        pending: what is being predicted and is not yet on show, ``""`` for nothing.
         recorded: the recorded run on show, None where there is none.
         on_change: called with the name of an attribute after it has changed, in the thread that changed it.
     """
@@ -37,6 +38,7 @@ class Screen:
     sentence: str = ""
     status: Words = SILENCE
     note: Words = SILENCE
+    pending: str = ""
     recorded: Trace | None = None
     on_change: Callable[[str], None] = lambda name: None
 
