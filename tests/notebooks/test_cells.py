@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from tests.notebooks import cells
@@ -7,6 +9,18 @@ def test_only_the_cells_that_are_needed_run():
     notebook = ["import math", "a = math.pi", "a = 1", "b = 2", "def f(b):\n    return a + b", "c = f(0)", "assert c"]
     wanted = ["assert c"]
     assert cells.needed(notebook, wanted) == ["a = 1", "def f(b):\n    return a + b", "c = f(0)", "assert c"]
+
+
+def test_a_section_goes_on_in_the_depth(tmp_path):
+    headings = ("## Same result?", "## Claims", "## Going deeper: same result?", "## Going deeper: more")
+    written = []
+    for number, heading in enumerate(headings):
+        written.append({"cell_type": "markdown", "source": heading})
+        written.append({"cell_type": "code", "source": f"x = {number}"})
+    file = tmp_path / "99_a_notebook.ipynb"
+    file.write_text(json.dumps({"cells": written}))
+    assert cells.code_cells(file, "Same result?") == ["x = 0", "x = 2"]
+    assert cells.code_cells(file) == ["x = 0", "x = 1", "x = 2", "x = 3"]
 
 
 def test_a_change_must_be_found_once():
