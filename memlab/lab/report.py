@@ -55,16 +55,17 @@ class _Values(Formatter):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of values under their headings. The first column is text, the others are aligned to the right."""
+    """Rows of values under their headings. The columns in ``numbers`` are aligned to the right."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    numbers: frozenset[int]
 
     def __str__(self) -> str:
         return self._repr_markdown_()
 
     def _repr_markdown_(self) -> str:
-        rules = "|".join(["---", *("--:" for _ in self.columns[1:])])
+        rules = "|".join("--:" if place in self.numbers else "---" for place in range(len(self.columns)))
         return "\n".join([_row(self.columns), f"|{rules}|", *map(_row, self.rows)])
 
 
@@ -73,7 +74,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table, for a notebook to show.
+    """A table, for a notebook to show. Numbers are aligned to the right, a column of text to the left.
 
     Args:
         columns: the headings.
@@ -82,10 +83,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     Raises:
         ValueError: a row has another length.
     """
-    written = [(str(name), *map(text_of, values)) for name, *values in rows]
+    values = list(rows)
+    written = [(str(name), *map(text_of, others)) for name, *others in values]
     if wrong := [row for row in written if len(row) != len(columns)]:
         raise ValueError(f"The row {wrong[0]} has {len(wrong[0])} values: give {len(columns)}, one for each column.")
-    return Table(tuple(columns), tuple(written))
+    numbers = frozenset(place for place, column in enumerate(zip(*values, strict=True)) if place and _numbers(column))
+    return Table(tuple(columns), tuple(written), numbers)
+
+
+def _numbers(column: Iterable[object]) -> bool:
+    """Whether a column is of numbers: a value is no text, or all texts begin with a digit."""
+    texts = [value for value in column if value != ""]
+    return not all(isinstance(value, str) for value in texts) or all(str(value)[0].isdigit() for value in texts)
 
 
 def categories(runs: Mapping[str, Trace], heading: str = "at the peak") -> Table:

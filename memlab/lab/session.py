@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent import futures
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from memlab import logbook
@@ -14,11 +15,12 @@ from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
 from memlab.lab.checks import OWN_MODEL, check_choices, check_models
-from memlab.lab.drawing import memory_chart, steps_chart
+from memlab.lab.progress import steps_chart
 from memlab.lab.ranks import of_train, open_prediction, open_run, steps_of_ranks, steps_until
-from memlab.lab.screen import Screen
+from memlab.lab.rows import add
+from memlab.lab.screen import Screen, View
 from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
-from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, summary
+from memlab.lab.words import ending, failure_sentence, prediction_summary, recorded_summary, summary
 from memlab.lab.worker import Job, Worker
 from memlab.protocol import Train, check_settings
 from memlab.run import Run
@@ -28,6 +30,7 @@ from memlab.vgpu import find_card
 
 SECONDS_PER_FRAME = 0.1
 GHOSTS = 3
+FINAL = -2  # drawn once more when the run has ended: no step has this number
 STEPS_TO_SHOW = 2  # of a prediction: the first sets the optimizer's state up, mostly the second is like all that follow
 
 
@@ -42,6 +45,7 @@ class Session:
         screen: what there is to see.
         device: the name of the device that runs are measured on.
         gpu: the name of the card that predictions are for.
+        budget: of what is measured, as it was given or typed.
         models: what may be predicted, the settings that make it by its name; the last is what Run trains.
         model: the name of the one that is.
     """
@@ -73,7 +77,7 @@ class Session:
         self.device = opened.name
         self.title = title or getattr(train, "__name__", "train").replace("_", " ").capitalize()
         self.recorded = recorded.runs(self.title)
-        self._budget = "" if budget is None else str(budget)
+        self.budget = f"{budget} B" if isinstance(budget, int) else budget or ""
         self.gpu = find_card(gpu).name
         self.models = check_models(train, models or {}, settings)
         self.model = next(iter(self.models))
@@ -135,7 +139,7 @@ class Session:
 
     def choose_budget(self, text: str) -> None:
         """Change the budget of the next runs: a size, ``""`` or ``"none"``; other text is refused on the screen."""
-        self._budget = text.strip()
+        self.budget = text.strip()
         try:
             budget = self._parse_budget()
         except BadValue as refusal:
@@ -143,6 +147,8 @@ class Session:
         else:
             words = f"a budget of {format_bytes(budget)}" if budget else "no budget"
             self.screen.note_down(f"From the next run on: {words}.")
+            if self.screen.view is not None and not self.busy:
+                self.screen.look_at(replace(self.screen.view, budget=budget))
 
     def refuse(self, refusal: MemlabError) -> None:
         """Say what could not be done."""
@@ -218,7 +224,12 @@ class Session:
             self.screen.show(recorded=None, progress="")
 
     def _parse_budget(self) -> int | None:
-        return parse_bytes(self._budget) if self._budget not in ("", "none") else None
+        return parse_bytes(self.budget) if self.budget not in ("", "none") else None
+
+    def _budget_or_none(self) -> int | None:
+        with suppress(BadValue):  # said when it was typed
+            return self._parse_budget()
+        return None
 
     def _start(self, settings: dict[str, Any], budget: int | None) -> Job:
         self._running = running = self.screen.settings | settings
@@ -254,12 +265,12 @@ class Session:
     def _show_prediction(self, trace: Trace, model: str, before: Trace | None, warning: str = "") -> None:
         self._predicted = trace
         card = find_card(trace.device)
-        name = "" if model == OWN_MODEL else f"{model}, "
+        name = "" if model == OWN_MODEL else model
         comparable = before if before and self._same_model(trace, before) else None
-        self.screen.show(
-            memory=memory_chart(trace, (), origin=f"{name}predicted for {card.name}", capacity=card.capacity),
-            sentence=prediction_summary(trace, comparable, warning, name=name),
-        )
+        budget = self._budget_or_none()
+        self.screen.look_at(View(trace, self.choices.keys(), name, budget=budget, room=card.room))
+        before_it = f"{name}, " if name else ""
+        self.screen.show(sentence=prediction_summary(trace, comparable, warning, name=before_it, budget=budget))
 
     def _same_model(self, trace: Trace, other: Trace) -> bool:
         """Whether they differ in nothing but what the controls set."""
@@ -267,11 +278,9 @@ class Session:
         return all(trace.settings.get(n) == other.settings.get(n) for n in names - self.choices.keys())
 
     def _replay_in_worker(self, trace: Trace) -> None:
-        self.screen.show(
-            memory=memory_chart(trace, (), origin=f"recorded on {trace.device}"),
-            progress=steps_chart(trace.steps, (), len(trace.steps)),
-            sentence=recorded_summary(trace),
-        )
+        self.screen.look_at(View(trace, self.choices.keys(), recorded=True))
+        progress = steps_chart(trace.steps, (), len(trace.steps))
+        self.screen.show(progress=progress, sentence=recorded_summary(trace))
 
     def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
         try:
@@ -281,6 +290,7 @@ class Session:
             raise
         if trace is not None:
             self._finished.append(trace)
+            self.screen.show(rows=add(self.screen.rows, trace, self.choices.keys()))
             self._log(trace)
         return trace
 
@@ -308,9 +318,8 @@ class Session:
             self.screen.say("Stopped before the first step. Ready.")
             return None
         trace = run.trace()
-        self._draw(run, budget, -1)
-        ending = self._ending(trace, stopping.is_set())
-        self.screen.say(f"{ending} after {len(trace.steps)} of {self.steps} steps. Ready.")
+        self._draw(run, budget, FINAL)
+        self.screen.say(ending(trace, self.steps, stopping.is_set()))
         return trace
 
     def _draw_steps(self, run: Run | ClusterRun, budget: int | None, stopping: threading.Event) -> None:
@@ -320,24 +329,17 @@ class Session:
                 drawn_step = self._draw(run, budget, drawn_step)
                 drawn_at = time.monotonic()
 
-    def _ending(self, trace: Trace, stopped: bool) -> str:
-        if trace.oom:
-            return "Out of memory"
-        if len(trace.steps) == self.steps:
-            return "Done"
-        return "Stopped" if stopped else "The training loop ended"
-
     def _draw(self, run: Run | ClusterRun, budget: int | None, drawn_step: int) -> int:
         """Draw what has changed; the memory chart only where there is a newer X-ray."""
         ghosts = list(self._finished)
         if run.xray_step != drawn_step:
             trace = run.trace()
-            self.screen.show(
-                memory=memory_chart(trace, ghosts, budget=budget),
-                sentence=summary(trace, ghosts, self._prediction_of(trace)),
-            )
+            self.screen.look_at(View(trace, self.choices.keys(), ghosts=ghosts, budget=budget))
+            self.screen.show(sentence=summary(trace, ghosts, self._prediction_of(trace)))
         earlier = [ghost.steps for ghost in ghosts]
-        self.screen.show(progress=steps_chart(run.steps, earlier, self.steps, steps_of_ranks(run)))
+        going_on = drawn_step != FINAL
+        progress = steps_chart(run.steps, earlier, self.steps, steps_of_ranks(run), going_on=going_on)
+        self.screen.show(progress=progress)
         return run.xray_step
 
     def _prediction_of(self, trace: Trace) -> Trace | None:

@@ -41,7 +41,7 @@ def test_the_menu_replays_a_run_with_its_device(lab):
     wait_for(lambda: "Recorded with torch" in shown(lab, "sentence"))
     assert "on NVIDIA H200, batch size 64" in shown(lab, "sentence")
     assert "PyTorch reserved 2.00 GiB." in shown(lab, "sentence")
-    assert "Memory in one step, recorded on NVIDIA H200" in shown(lab, "memory")
+    assert "recorded on NVIDIA H200" in shown(lab, "memory")
     assert "step 5 of 5" in shown(lab, "progress")
     assert lab.trace is None
 
@@ -51,7 +51,7 @@ def test_a_moved_slider_and_a_run_end_the_replay(lab):
     wait_for(lambda: shown(lab, "progress"))
     lab._controls["batch_size"].value = 16
     assert lab._replay_menu.value is None
-    wait_for(lambda: "predicted for T4" in shown(lab, "memory"))
+    wait_for(lambda: "predicted for a T4" in shown(lab, "memory"))
     assert not shown(lab, "progress")
     lab._replay_menu.value = lab.session.recorded[0]
     lab.run()

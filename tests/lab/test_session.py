@@ -68,7 +68,7 @@ def test_the_second_run_is_compared_with_the_first_and_drawn_over_it():
     times = second.peak_allocated / first.peak_allocated
     said = f"That is {times:.2f} times the run before; a step takes 8.00 times its arithmetic."
     assert said in session.screen.sentence
-    assert "the runs before" in session.screen.memory
+    assert "before: batch 8" in session.screen.memory
 
 
 def test_stop_ends_a_run():
@@ -280,12 +280,39 @@ def test_what_is_chosen_is_predicted_before_anything_trains():
     session = make()
     session.choose("batch_size", 32)
     wait_for(lambda: "Predicted for a T4" in session.screen.sentence)
-    assert "predicted for T4" in session.screen.memory
-    assert "T4 has 14.6 GiB" in session.screen.memory
+    assert "predicted for a T4" in session.screen.memory
+    assert "T4 has 14.4 GiB" in session.screen.memory
     assert "PyTorch would reserve" in session.screen.sentence
     assert session.traces == ()  # nothing has trained
     session.choose("batch_size", 8)
     wait_for(lambda: "the settings before" in session.screen.sentence)
+
+
+def test_a_budget_is_drawn_beside_the_card_whatever_is_shown():
+    session = make()
+    predicted(session)
+    session.choose_budget("2 KiB")
+    assert ">budget 2.00 KiB<" in session.screen.memory
+    assert "over the budget" not in session.screen.sentence
+    predicted(session, batch_size=64)
+    assert ">budget 2.00 KiB<" in session.screen.memory
+    assert "T4 has 14.4 GiB" in session.screen.memory
+    assert " over the budget. " in session.screen.sentence
+    session.run()
+    assert ">budget 2.00 KiB<" in session.screen.memory
+    session.choose_budget("none")
+    assert "budget" not in session.screen.memory
+
+
+def test_the_time_left_is_said_only_while_a_run_goes_on():
+    slow = Slow()
+    session = make(slow, steps=2)
+    job = session.start()
+    slow.step.release()
+    wait_for(lambda: "step 1 of 2, about " in session.screen.progress)
+    slow.step.release()
+    job.result(SOON)
+    assert ">step 2 of 2<" in session.screen.progress
 
 
 def test_another_card_is_predicted_at_once():
@@ -305,7 +332,7 @@ def test_past_the_cards_capacity_the_session_says_what_cuda_would():
     session.choose("batch_size", 40)
     wait_for(lambda: "CUDA out of memory. Tried to allocate 1024.00 MiB." in session.screen.sentence)
     assert "out of memory" in session.screen.memory
-    assert "T4: 14.6 GiB" in session.screen.memory
+    assert "T4: 14.4 GiB" in session.screen.memory
 
 
 def test_a_loop_that_cannot_be_predicted_can_still_be_measured():
@@ -376,7 +403,8 @@ def test_the_first_model_is_predicted_and_another_when_it_is_chosen_but_run_trai
     assert list(session.models) == ["Wide", "Wider", "the one that Run trains"]
     assert predicted(session, batch_size=4).settings["width"] == 512
     assert session.prediction.settings["batch_size"] == 4
-    assert "Wide, predicted for T4" in session.screen.memory
+    assert "batch 4 · Wide<" in session.screen.memory
+    assert "predicted for a T4" in session.screen.memory
     assert session.screen.sentence.startswith("Wide, predicted for a T4: ")
     trace = session.run()
     assert trace.settings["width"] == 16
@@ -550,7 +578,7 @@ def test_every_change_is_told_by_name_in_the_thread_that_makes_it():
     assert told == {
         ("settings", here),
         ("note", here),
-        *((name, "memlab lab") for name in ("status", "memory", "progress", "sentence")),
+        *((name, "memlab lab") for name in ("status", "memory", "progress", "sentence", "rows")),
     }
 
 

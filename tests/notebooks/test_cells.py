@@ -11,18 +11,6 @@ def test_only_the_cells_that_are_needed_run():
     assert cells.needed(notebook, wanted) == ["a = 1", "def f(b):\n    return a + b", "c = f(0)", "assert c"]
 
 
-def test_a_section_goes_on_in_the_depth(tmp_path):
-    headings = ("## Same result?", "## Claims", "## Going deeper: same result?", "## Going deeper: more")
-    written = []
-    for number, heading in enumerate(headings):
-        written.append({"cell_type": "markdown", "source": heading})
-        written.append({"cell_type": "code", "source": f"x = {number}"})
-    file = tmp_path / "99_a_notebook.ipynb"
-    file.write_text(json.dumps({"cells": written}))
-    assert cells.code_cells(file, "Same result?") == ["x = 0", "x = 2"]
-    assert cells.code_cells(file) == ["x = 0", "x = 1", "x = 2", "x = 3"]
-
-
 def test_a_change_must_be_found_once():
     assert cells.changed(["x = 1", "y = 2"], "x = 1", "x = 3") == ["x = 3", "y = 2"]
     with pytest.raises(ValueError, match="stands 0 times"):
@@ -34,3 +22,21 @@ def test_a_change_must_be_found_once():
 def test_cells_show_what_their_last_line_is():
     assert cells.run(["x = 1", "x + 1"])[1] == 2
     assert cells.run(["x = 1"])[1] is None
+
+
+def test_a_section_may_go_on_in_the_depth(tmp_path):
+    texts = [
+        "# T",
+        "## Same result?",
+        "a",
+        "## Other",
+        "b",
+        "## Going deeper: by hand. Same result?",
+        "c",
+        "## End",
+        "d",
+    ]
+    found = [{"cell_type": "markdown" if text[0] == "#" else "code", "source": text} for text in texts]
+    file = tmp_path / "01.ipynb"
+    file.write_text(json.dumps({"cells": found}))
+    assert cells.code_cells(file, "Same result?") == ["a", "c"]

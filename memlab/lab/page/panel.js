@@ -71,9 +71,9 @@
       history.replaceState(null, "", `#${panel.id}?${query}`);
     };
     const controls = grid.axes.map((axis, i) => control(axis, `${panel.id}-${axis.name}`, begun[i], moved));
-    const legend = element("legend", {}, `${grid.title}: every step here was predicted, ${grid.model}`);
-    const fields = element("fieldset", {}, legend, ...controls.map((one) => one.row));
-    panel.replaceChildren(fields, element("div", { class: "memlab-shown" }, picture, sentence));
+    const rows = element("div", {}, ...controls.map((one) => one.row));
+    const fields = element("fieldset", {}, element("legend", {}, grid.legend), rows);
+    panel.replaceChildren(picture, fields, sentence);
     show();
     if (location.hash.slice(1).split("?")[0] === panel.id) panel.scrollIntoView();
   }
