@@ -87,8 +87,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     written = [(str(name), *map(text_of, others)) for name, *others in values]
     if wrong := [row for row in written if len(row) != len(columns)]:
         raise ValueError(f"The row {wrong[0]} has {len(wrong[0])} values: give {len(columns)}, one for each column.")
-    numbers = frozenset(place for row in values for place, value in enumerate(row) if place and type(value) is not str)
+    numbers = frozenset(place for place, column in enumerate(zip(*values, strict=True)) if place and _numbers(column))
     return Table(tuple(columns), tuple(written), numbers)
+
+
+def _numbers(column: Iterable[object]) -> bool:
+    """Whether a column is of numbers: a value is no text, or all texts begin with a digit."""
+    texts = [value for value in column if value != ""]
+    return not all(isinstance(value, str) for value in texts) or all(str(value)[0].isdigit() for value in texts)
 
 
 def categories(runs: Mapping[str, Trace], heading: str = "at the peak") -> Table:

@@ -17,9 +17,10 @@ from memlab.lab import recorded
 from memlab.lab.checks import OWN_MODEL, check_choices, check_models
 from memlab.lab.progress import steps_chart
 from memlab.lab.ranks import of_train, open_prediction, open_run, steps_of_ranks, steps_until
+from memlab.lab.rows import add
 from memlab.lab.screen import Screen, View
 from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
-from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, summary
+from memlab.lab.words import ending, failure_sentence, prediction_summary, recorded_summary, summary
 from memlab.lab.worker import Job, Worker
 from memlab.protocol import Train, check_settings
 from memlab.run import Run
@@ -44,6 +45,7 @@ class Session:
         screen: what there is to see.
         device: the name of the device that runs are measured on.
         gpu: the name of the card that predictions are for.
+        budget: of what is measured, as it was given or typed.
         models: what may be predicted, the settings that make it by its name; the last is what Run trains.
         model: the name of the one that is.
     """
@@ -75,7 +77,7 @@ class Session:
         self.device = opened.name
         self.title = title or getattr(train, "__name__", "train").replace("_", " ").capitalize()
         self.recorded = recorded.runs(self.title)
-        self._budget = "" if budget is None else str(budget)
+        self.budget = f"{budget} B" if isinstance(budget, int) else budget or ""
         self.gpu = find_card(gpu).name
         self.models = check_models(train, models or {}, settings)
         self.model = next(iter(self.models))
@@ -137,7 +139,7 @@ class Session:
 
     def choose_budget(self, text: str) -> None:
         """Change the budget of the next runs: a size, ``""`` or ``"none"``; other text is refused on the screen."""
-        self._budget = text.strip()
+        self.budget = text.strip()
         try:
             budget = self._parse_budget()
         except BadValue as refusal:
@@ -222,7 +224,7 @@ class Session:
             self.screen.show(recorded=None, progress="")
 
     def _parse_budget(self) -> int | None:
-        return parse_bytes(self._budget) if self._budget not in ("", "none") else None
+        return parse_bytes(self.budget) if self.budget not in ("", "none") else None
 
     def _budget_or_none(self) -> int | None:
         with suppress(BadValue):  # said when it was typed
@@ -288,6 +290,7 @@ class Session:
             raise
         if trace is not None:
             self._finished.append(trace)
+            self.screen.show(rows=add(self.screen.rows, trace, self.choices.keys()))
             self._log(trace)
         return trace
 
@@ -316,8 +319,7 @@ class Session:
             return None
         trace = run.trace()
         self._draw(run, budget, FINAL)
-        ending = self._ending(trace, stopping.is_set())
-        self.screen.say(f"{ending} after {len(trace.steps)} of {self.steps} steps. Ready.")
+        self.screen.say(ending(trace, self.steps, stopping.is_set()))
         return trace
 
     def _draw_steps(self, run: Run | ClusterRun, budget: int | None, stopping: threading.Event) -> None:
@@ -326,13 +328,6 @@ class Session:
             if time.monotonic() - drawn_at >= SECONDS_PER_FRAME:
                 drawn_step = self._draw(run, budget, drawn_step)
                 drawn_at = time.monotonic()
-
-    def _ending(self, trace: Trace, stopped: bool) -> str:
-        if trace.oom:
-            return "Out of memory"
-        if len(trace.steps) == self.steps:
-            return "Done"
-        return "Stopped" if stopped else "The training loop ended"
 
     def _draw(self, run: Run | ClusterRun, budget: int | None, drawn_step: int) -> int:
         """Draw what has changed; the memory chart only where there is a newer X-ray."""

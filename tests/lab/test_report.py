@@ -53,8 +53,9 @@ def test_a_table_is_markdown():
 
 
 def test_a_column_of_text_is_aligned_to_the_left():
-    shown = table(["notebook", "question", "cells"], [["00", "what?", 3], ["01", "where?", ""]])
-    assert str(shown).splitlines()[1] == "|---|---|--:|"
+    rows = [["00", "what?", 3, "1,024", "2 threads", ""], ["01", "where?", "", "2,048", "none", ""]]
+    shown = table(["notebook", "question", "cells", "bytes", "here", "more"], rows)
+    assert str(shown).splitlines()[1] == "|---|---|--:|--:|---|--:|"
 
 
 def test_a_row_of_another_length_is_refused():

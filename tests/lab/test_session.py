@@ -578,7 +578,7 @@ def test_every_change_is_told_by_name_in_the_thread_that_makes_it():
     assert told == {
         ("settings", here),
         ("note", here),
-        *((name, "memlab lab") for name in ("status", "memory", "progress", "sentence")),
+        *((name, "memlab lab") for name in ("status", "memory", "progress", "sentence", "rows")),
     }
 
 
