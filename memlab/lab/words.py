@@ -50,6 +50,8 @@ def heading(trace: Trace, names: Iterable[str], model: str = "") -> str:
 
 def origin(trace: Trace, *, recorded: bool = False) -> str:
     """Where a run comes from: ``predicted for a T4``."""
+    if trace.source == "about":  # memlab.lab.preview
+        return f"about; the prediction for {_a(trace.device)} is on its way"
     if trace.source == "predicted":
         return f"predicted for {_a(trace.device)}"
     return f"{'recorded' if recorded else 'measured'} on {trace.device}"
