@@ -28,6 +28,7 @@ BLOCK_STYLES: dict[str, dict[str, Any]] = {
 }
 ABOVE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}  # where a picture's notes stand
 LINES = [(BLUE, "o-"), (ORANGE, "s--"), (INK, "^:")]
+SMALL = 10  # points: 13 pixels, the least that is legible from the last row
 MOST_ROWS = 600  # of a segment map: each one dot high
 
 
@@ -155,7 +156,7 @@ def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Pi
         write_title(axes, sentence, "")
         return picture
     _draw_blocks(axes, rows, thin=row_height < 0.07)
-    _name_rows(axes, rows, apart=math.ceil(0.16 / row_height))
+    _name_rows(axes, rows, apart=math.ceil(0.2 / row_height))
     _segment_axes(axes, rows)
     write_title(axes, sentence, "a row for each segment, with its pool on the left and its size on the right")
     draw_legend(picture)
@@ -179,7 +180,7 @@ def write_above(axes: Axes, place: int, height: int, text: str) -> None:
     """Text on top of a bar."""
     ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # a limit may cross it
     offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
-    axes.annotate(text, (place, height), (0, 4), **offset, fontsize=9, color=INK, bbox=ground)
+    axes.annotate(text, (place, height), (0, 4), **offset, fontsize=SMALL, color=INK, bbox=ground)
 
 
 def _shade_phases(axes: Axes, trace: Trace) -> None:
@@ -216,7 +217,7 @@ def _mark_peak(axes: Axes, trace: Trace) -> None:
         ha="left" if left else "right",
         color=INK,
         fontweight="bold",
-        fontsize=9,
+        fontsize=SMALL,
     )
 
 
@@ -227,7 +228,7 @@ def _draw_limit(axes: Axes, limit: int, traces: Iterable[Trace]) -> None:
     axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.5)
     # Outside, where no bar and no peak has its own text.
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-    axes.annotate(f"{name}\n{format_bytes(limit)}", (1, limit), (5, 0), **place, color=LIMIT, fontsize=9)
+    axes.annotate(f"{name}\n{format_bytes(limit)}", (1, limit), (5, 0), **place, color=LIMIT, fontsize=SMALL)
 
 
 def byte_axis(axes: Axes, top: float) -> None:
@@ -240,8 +241,8 @@ def byte_axis(axes: Axes, top: float) -> None:
 
 def write_title(axes: Axes, sentence: str, note: str) -> None:
     """A sentence above a picture, and below it a smaller note."""
-    axes.set_title(capital(sentence), loc="left", fontsize=10.5, color=INK, wrap=True, pad=18)
-    axes.annotate(note, (0, 1), (0, 5), **ABOVE, fontsize=8, color=QUIET_INK, va="bottom")
+    axes.set_title(capital(sentence), loc="left", fontsize=11, color=INK, wrap=True, pad=18)
+    axes.annotate(note, (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom")
 
 
 def sources(traces: Iterable[Trace]) -> str:
@@ -306,8 +307,8 @@ def _name_rows(axes: Axes, rows: Sequence[Mapping[str, Any]], apart: int) -> Non
         named.append(row)
         size = names[row][1]
         text = f"{len(group)} of {format_bytes(size)}" if len(group) > 1 else format_bytes(size)
-        axes.annotate(text, (size, row), (4, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
-    axes.set_yticks(named, [names[row][0] for row in named], fontsize=8, color=QUIET_INK)
+        axes.annotate(text, (size, row), (4, 0), textcoords="offset points", va="center", fontsize=SMALL, color=INK)
+    axes.set_yticks(named, [names[row][0] for row in named], fontsize=SMALL, color=QUIET_INK)
 
 
 def _segment_axes(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -323,7 +324,7 @@ def _segment_axes(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
 def draw_legend(picture: Picture) -> None:
     """What the colours of a picture mean, below it."""
     handles, labels = picture.axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower left", ncols=5, fontsize=8, frameon=False)
+    picture.legend(handles, labels, loc="outside lower left", ncols=5, fontsize=SMALL, frameon=False)
 
 
 def _compare(traces: Mapping[str, Trace]) -> str:

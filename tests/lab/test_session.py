@@ -309,10 +309,11 @@ def test_the_time_left_is_said_only_while_a_run_goes_on():
     session = make(slow, steps=2)
     job = session.start()
     slow.step.release()
-    wait_for(lambda: "step 1 of 2, about " in session.screen.progress)
+    wait_for(lambda: "step 1 of 2" in session.screen.progress and " left<" in session.screen.progress)
     slow.step.release()
     job.result(SOON)
     assert ">step 2 of 2<" in session.screen.progress
+    assert " left<" not in session.screen.progress
 
 
 def test_another_card_is_predicted_at_once():
