@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: lab test test-torch test-cuda recordings golden bench bench-gpu notebooks publish clean
+.PHONY: lab test test-torch test-cuda recordings golden bench bench-gpu notebooks publish site clean
 
 lab: $(INSTALLED)
 	$(BIN)/memlab lab notebooks
@@ -67,6 +67,12 @@ notebooks: $(INSTALLED)
 # make publish URL=https://github.com/OWNER/NAME
 publish: $(INSTALLED)
 	$(BIN)/python -m tests.publish $(URL)
+
+# The notebooks, the guides and the API as pages in build/site, every lab as a panel that needs no Python; then checks
+# links, texts of pictures, weight and accessibility. The predictions of all labs take some 20 minutes the first time.
+site: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -e ".[site]"
+	$(BIN)/python -m tests.site
 
 clean:
 	rm -rf .venv .venv-torch-* build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -54,12 +54,13 @@ class Picture(Figure):
         return {"image/png": base64.b64encode(self.png()).decode(), "text/plain": self.sentence}
 
 
-def timeline(trace: Trace, *, budget: str | int | None = None) -> Picture:
+def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -> Picture:
     """Allocated bytes by category through the X-rayed step, the phases and the peak named.
 
     Args:
         trace: the run to show.
         budget: bytes, or text such as ``"15 GiB"``, drawn as a line.
+        note: written small below the sentence; by default where the run comes from.
     """
     picture = Picture(trace.sentence)
     axes = picture.add_subplot()
@@ -78,7 +79,7 @@ def timeline(trace: Trace, *, budget: str | int | None = None) -> Picture:
         _draw_limit(axes, parse_bytes(limit), [trace])
     axes.set_xlim(0, max(len(trace.events), 1))
     axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
-    write_title(axes, trace.sentence, sources([trace]))
+    write_title(axes, trace.sentence, note or sources([trace]))
     draw_legend(picture)
     return picture
 

@@ -62,7 +62,8 @@ def parse_bytes(text: str | int) -> int:
     if isinstance(text, int) and not isinstance(text, bool):
         count = text
     elif isinstance(text, str) and (match := _SIZE.fullmatch(text)) and match["unit"].lower() in _FACTORS:
-        count = math.floor(float(match["number"].replace("_", "")) * _FACTORS[match["unit"].lower()])
+        size = float(match["number"].replace("_", "")) * _FACTORS[match["unit"].lower()]
+        count = math.floor(size) if math.isfinite(size) else 0
         if 0 < count < MIB and not match["unit"]:
             raise BadValue(f"{text!r} has no unit: write '{text.strip()} GiB', or '{text.strip()} B' for bytes.")
     else:

@@ -27,11 +27,15 @@ if find_spec("memlab") is None:
     assert sources, "memlab is not installed: put its wheel beside this notebook."
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, sources[0]], check=True)"""
-# The loops of ranks are files that a notebook on its own does not have beside it.
+# A notebook on its own does not have them.
 LOOPS = """
+if not Path("ranks").exists():  # the loops of this notebook, which it needs beside it
+    from importlib import invalidate_caches
+
     from memlab.shipped import bring_loops
 
-    bring_loops(Path())"""
+    bring_loops(Path())
+    invalidate_caches()"""
 BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})"
 OLD_BADGE = re.compile(r"\n\n\[!\[Open in Colab\].*")
 SETTING = re.compile(r'(?m)^url = ".*"$')

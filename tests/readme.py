@@ -38,18 +38,23 @@ def questions(notebook: Path) -> Rows:
     yield f"`{notebook.stem}`", question[1] if question else ""
 
 
+def number(notebook: Path) -> str:
+    """What a table calls a notebook: ``13b`` for ``13b_fused_loss``."""
+    return f"`{notebook.stem.partition('_')[0]}`"
+
+
 def savings(notebook: Path) -> Rows:
     """What a technique saves, measured and predicted."""
     for found in shown(notebook, SAVING):
         card = f"{found['predicted']}: {found['without']} to {found['using']}, {found['card']}"
-        yield found["technique"], found["measured"], card, f"`{notebook.stem[:2]}`"
+        yield found["technique"], found["measured"], card, number(notebook)
 
 
 def claims(notebook: Path) -> Rows:
     """The verdict on every claim."""
     for found in shown(notebook, CLAIM):
         verdict = found["verdict"].rstrip(".").lower()
-        yield found["claim"], f"**{verdict}**", " ".join(found["evidence"].split()), f"`{notebook.stem[:2]}`"
+        yield found["claim"], f"**{verdict}**", " ".join(found["evidence"].split()), number(notebook)
 
 
 TABLES: dict[Callable[[Path], Rows], tuple[str, ...]] = {

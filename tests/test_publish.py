@@ -90,3 +90,9 @@ def test_what_was_saved_of_the_cell_stays(notebook):
     (cell,) = (cell for cell in there["cells"] if cell["id"] == CELL_ID)
     cell["execution_count"] = 7
     assert published(there, "x", "")["cells"][1]["execution_count"] == 7
+
+
+def test_a_notebook_on_its_own_gets_its_loops(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    exec(text(install_cell("", True, [])), {})
+    assert (tmp_path / "ranks" / "fsdp.py").exists()

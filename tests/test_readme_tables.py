@@ -1,13 +1,14 @@
 """The tables of notebooks/README.md, and the front page's counts, are what the saved notebooks show."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from memlab import Claim, Saving, measure, predict
 from tests.notebooks.cells import NOTEBOOKS, ROOT
-from tests.readme import PAGES, TABLES, claims, questions, savings, table, with_counts, written
+from tests.readme import PAGES, TABLES, claims, number, questions, savings, table, with_counts, written
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -55,6 +56,10 @@ def test_a_saving_is_found_as_it_shows_itself(notebook):
 
 def test_the_question_is_found_below_the_title(notebook):
     assert list(questions(notebook(title="# A title\n\n**Why?**\n\nText."))) == [("`99_a_notebook`", "Why?")]
+
+
+def test_a_notebook_has_the_number_that_its_name_begins_with():
+    assert number(Path("13b_fused_loss.ipynb")) == "`13b`"
 
 
 def test_other_outputs_are_in_no_table(notebook):

@@ -102,3 +102,9 @@ def test_a_minus_sign_is_all_that_differs(count):
 )
 def test_seconds_are_said_with_two_digits(seconds, text):
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 309 + " GiB"])
+def test_a_size_that_no_number_holds_is_refused(text):
+    with pytest.raises(BadValue, match="is not a number of bytes"):
+        parse_bytes(text)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from memlab.lab.costs import facts
 from memlab.lab.drawing import memory_chart
+from memlab.lab.rows import Row, add
 from memlab.lab.words import difference, heading, origin
 from memlab.trace import Trace
 
@@ -43,6 +44,12 @@ class View:
     recorded: bool = False
 
     @property
+    def limit(self) -> int | None:
+        """The budget, or else what the card has where the peak comes near it: bytes."""
+        near = self.room is not None and (self.trace.oom or self.trace.peak_allocated > self.room / 4)
+        return self.budget if self.budget is not None else self.room if near else None
+
+    @property
     def heading(self) -> str:
         """What was set."""
         return heading(self.trace, self.names, self.model)
@@ -70,9 +77,11 @@ class Screen:
         memory, progress: pictures as HTML, ``""`` for none.
         view: what ``memory`` shows, None for nothing.
         workspace: whether ``memory`` shows that category.
+        rows: the runs so far, and the predictions that were kept.
         sentence: what the pictures show, in words.
         status: what the run does.
         note: what the learner's last move means.
+        pending: what is being predicted and is not yet on show, ``""`` for nothing.
         recorded: the recorded run on show, None where there is none.
         on_change: called with the name of an attribute after it has changed, in the thread that changed it.
     """
@@ -82,9 +91,11 @@ class Screen:
     progress: str = ""
     view: View | None = None
     workspace: bool = True
+    rows: tuple[Row, ...] = ()
     sentence: str = ""
     status: Words = SILENCE
     note: Words = SILENCE
+    pending: str = ""
     recorded: Trace | None = None
     on_change: Callable[[str], None] = lambda name: None
 
@@ -99,6 +110,19 @@ class Screen:
         self.view = view
         if view is not None:
             self.show(memory=view.draw(workspace=self.workspace))
+
+    @property
+    def exact(self) -> View | None:
+        """What the picture shows, None while that is only nearly what will be predicted."""
+        return None if self.view is None or self.view.trace.source == "about" else self.view
+
+    def keep(self) -> None:
+        """Give the prediction on show a row; runs have one from the beginning."""
+        if self.view is None or self.view.trace.source != "predicted":
+            self.note_down("Keep is for predictions: move a slider to see one. Runs are kept by themselves.")
+        else:
+            self.show(rows=add(self.rows, self.view.trace, self.view.names, self.view.model))
+            self.note_down("")
 
     def say(self, text: str, alert: bool = False) -> None:
         """Tell what the run does."""

@@ -10,7 +10,14 @@ from memlab.palette import DARK, LIGHT
 
 # JupyterLab, Notebook 7 and Voila; VS Code; Colab.
 _DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", ".vscode-high-contrast", 'html[theme="dark"]')
-_WIDEST = 1240  # pixels: wider than this, lines are too long to read and curves too flat
+
+# Charts beside the controls, or above them where there is no room for both; not so wide that lines are hard to read.
+_LAYOUT = """
+.memlab{max-width:1240px;padding:8px}
+.memlab .memlab-body{display:flex;flex-flow:row wrap-reverse;align-items:flex-end;gap:8px 20px}
+.memlab .memlab-left{flex:1 1 340px;min-width:300px}
+.memlab .memlab-right{flex:3 1 470px;min-width:0}
+"""
 
 
 def color(name: str) -> str:
@@ -21,7 +28,7 @@ def color(name: str) -> str:
 def style() -> str:
     """The ``<style>`` that a panel needs once; its outermost element has the class ``memlab``."""
     dark = ", ".join(f"{page} .memlab" for page in _DARK_PAGES)
-    return f"<style>.memlab{{{_variables(LIGHT)}max-width:{_WIDEST}px}}{dark}{{{_variables(DARK)}}}</style>"
+    return f"<style>.memlab{{{_variables(LIGHT)}}}{dark}{{{_variables(DARK)}}}{_LAYOUT}</style>"
 
 
 def _variables(colors: Mapping[str, str]) -> str:

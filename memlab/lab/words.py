@@ -50,6 +50,8 @@ def heading(trace: Trace, names: Iterable[str], model: str = "") -> str:
 
 def origin(trace: Trace, *, recorded: bool = False) -> str:
     """Where a run comes from: ``predicted for a T4``."""
+    if trace.source == "about":  # memlab.lab.preview
+        return f"about; the prediction for {_a(trace.device)} is on its way"
     if trace.source == "predicted":
         return f"predicted for {_a(trace.device)}"
     return f"{'recorded' if recorded else 'measured'} on {trace.device}"
@@ -63,15 +65,14 @@ def difference(trace: Trace, other: Trace, names: Iterable[str]) -> str:
 
 
 def _said(trace: Trace, names: Iterable[str]) -> list[str]:
-    """Each setting as people say it: ``batch 8``, ``compiled on``."""
     settings = {**trace.settings, "world_size": trace.world_size}
-    texts = {True: "on", False: "off"}
-    return [
-        f"{name.replace('_', ' ').removesuffix(' size')} "
-        + (texts[value] if isinstance(value := settings[name], bool) else str(value))
-        for name in names
-        if name in settings
-    ]
+    return [setting_text(name, settings[name]) for name in names if name in settings]
+
+
+def setting_text(name: str, value: object) -> str:
+    """A setting as people say it: ``batch 8``, ``compiled on``."""
+    words = ("off", "on")[value] if isinstance(value, bool) else value
+    return f"{name.replace('_', ' ').removesuffix(' size')} {words}"
 
 
 def run_name(trace: Trace) -> str:
@@ -132,4 +133,15 @@ def failure_sentence(error: BaseException, train: Train) -> str:
     code = getattr(train, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
     where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if code and lines else ""
-    return f"{type(error).__name__}: {str(error).rstrip('.')}{where}. Mend it and press Run again."
+    return f"{type(error).__name__}: {str(error).rstrip('.')}{where}. Fix it and press Run again."
+
+
+def ending(trace: Trace, steps: int, stopped: bool) -> str:
+    """How a run of at most so many steps ended."""
+    if trace.oom:
+        how = "Out of memory"
+    elif len(trace.steps) == steps:
+        how = "Done"
+    else:
+        how = "Stopped" if stopped else "The training loop ended"
+    return f"{how} after {len(trace.steps)} of {steps} steps. Ready."

@@ -48,7 +48,7 @@ def test_it_answers_to_the_keyboard(browser, address):
     assert peak("T4", batch_size=64, optimizer="Adam") in sentence(browser)
     browser.get_by_role("combobox", name="predict for").select_option("H100")
     assert "H100" in sentence(browser)
-    assert browser.locator(".memlab-picture svg").count() == 1
+    assert browser.locator(".memlab-picture svg").count() > 0
 
 
 def test_the_address_carries_the_settings(browser, address):

@@ -1,2 +1,4 @@
 // What scrolls sideways must be reached from the keyboard.
-addEventListener("DOMContentLoaded", () => document.querySelectorAll("pre").forEach((box) => { box.tabIndex = 0; }));
+addEventListener("DOMContentLoaded", () => {
+  for (const box of document.querySelectorAll("pre, .table-wrapper")) box.tabIndex = 0;
+});

@@ -7,9 +7,10 @@ from itertools import product
 from typing import Any
 
 from memlab.errors import BadValue, MemlabError
+from memlab.lab.checks import OWN_MODEL
 from memlab.lab.choices import Choice, Doubling, OneOf, Range, Switch
-from memlab.lab.drawing import memory_chart
 from memlab.lab.ranks import WORLD_SIZE, of_train
+from memlab.lab.screen import View
 from memlab.lab.session import Session
 from memlab.lab.words import prediction_summary
 from memlab.run import predict
@@ -33,7 +34,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Grid:
-    """All that a page can show: a picture (SVG) and a sentence for each combination of the axes' values.
+    """All that a page can show: a picture (HTML) and a sentence for each combination of the axes' values.
 
     Combinations are counted as numbers are, the last axis first.
     """
@@ -119,6 +120,6 @@ def point(session: Session, chosen: Mapping[str, Any]) -> tuple[str, str]:
         return "", f"No prediction: {error}"
     except Exception as error:  # the loop's own
         return "", f"Not possible with these settings: {type(error).__name__}: {error}"
-    card = find_card(trace.device)
-    picture = memory_chart(trace, (), origin=f"predicted for {card.name}", capacity=card.capacity)
-    return picture, prediction_summary(trace, None)
+    model = "" if session.model == OWN_MODEL else session.model
+    view = View(trace, session.choices.keys(), model, room=find_card(trace.device).room)
+    return view.draw(), prediction_summary(trace, None)

@@ -44,7 +44,7 @@ def test_every_point_is_what_predict_says():
         gpu = chosen.pop(CARD)
         peak = format_bytes(predict(train, gpu=gpu, **chosen).peak_allocated)
         assert f"peak {peak}" in grid.sentences[number]
-        assert grid.pictures[number].startswith("<svg")
+        assert "<svg" in grid.pictures[number]
 
 
 def test_the_first_model_is_the_one_that_is_predicted():
