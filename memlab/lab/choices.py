@@ -41,6 +41,11 @@ class Range(Choice):
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
+    def step(self) -> float:
+        """What lies between two values of its slider."""
+        return 1 if self.whole else (self.high - self.low) / 100
+
+    @property
     def first(self) -> float:
         """The lowest."""
         return self.low

@@ -54,7 +54,7 @@ class RangeControl(Control):
             value,
             min=choice.low,
             max=choice.high,
-            step=1 if choice.whole else (choice.high - choice.low) / 100,
+            step=choice.step,
             readout=False,
             description=choice.label,
             style={"description_width": LABEL_WIDTH},

@@ -10,7 +10,7 @@ import ipywidgets as widgets
 from memlab.errors import MemlabError
 from memlab.lab.controls import LABEL_WIDTH, explain, make_control
 from memlab.lab.export import still
-from memlab.lab.look import box, button, header, line, menu
+from memlab.lab.look import box, button, header, line, menu, quietly
 from memlab.lab.session import Session
 from memlab.lab.style import style
 from memlab.lab.taking import Taking
@@ -169,7 +169,7 @@ class Lab:
         controls = [control.widget for control in self._controls.values()]
         menus = [self._model_menu, self._card_menu, self._budget_box, self._replay_menu]
         buttons = widgets.HBox([run, stop, reset], layout={"margin": "8px 0 0 0"})
-        said = [self._texts[name] for name in ("status", "note")]
+        said = [self._texts[name] for name in ("status", "pending", "note")]
         left = widgets.VBox([*controls, *menus, buttons, *said, *self._taking.widgets])
         left.add_class("memlab-left")
         return left
@@ -242,5 +242,6 @@ _MARKUP: dict[str, Callable[..., str]] = {
     "progress": str,
     "sentence": box,
     "status": line,
+    "pending": quietly,
     "note": line,
 }

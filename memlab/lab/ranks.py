@@ -1,6 +1,5 @@
 """Ranks on a panel: a choice named ``world_size`` is no setting of ``train`` but how many processes train together."""
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ from memlab.cluster import ClusterRun
 from memlab.devices import open_device
 from memlab.errors import BadValue
 from memlab.lab.choices import Choice, Doubling, OneOf
+from memlab.lab.worker import Stopping
 from memlab.protocol import Train, check_world_size
 from memlab.run import Run
 from memlab.trace import Step
@@ -48,15 +48,23 @@ def open_run(train: Train, settings: Mapping[str, Any], device: str | None, **op
     return Run(train, settings, open_device(device), **options)
 
 
-def open_prediction(train: Train, settings: Mapping[str, Any], gpu: str, **options: Any) -> Run:
+def open_prediction(
+    train: Train, settings: Mapping[str, Any], gpu: str, *, is_endless: bool = False, **options: Any
+) -> Run:
     """A run that predicts; where there is a choice of ranks, the first of them.
+
+    Args:
+        is_endless: whether the card has room for everything.
 
     Raises:
         BadTrain, BadValue, NoVirtualGpu: as :func:`memlab.run.predict`.
     """
     from memlab.vgpu.gpu import VirtualGpu  # here, because a PyTorch that cannot carry it can still measure
 
-    return Run(train, of_train(settings), VirtualGpu(gpu, world_size=settings.get(WORLD_SIZE)), **options)
+    device = VirtualGpu(gpu, world_size=settings.get(WORLD_SIZE))
+    if is_endless:
+        device.card = device.card.endless
+    return Run(train, of_train(settings), device, **options)
 
 
 def steps_of_ranks(run: Run | ClusterRun) -> Sequence[Sequence[Step]]:
@@ -64,11 +72,12 @@ def steps_of_ranks(run: Run | ClusterRun) -> Sequence[Sequence[Step]]:
     return run.steps_of_ranks if isinstance(run, ClusterRun) and run.world_size > 1 else ()
 
 
-def steps_until(stopping: threading.Event, run: Run | ClusterRun) -> Iterator[Step]:
+def steps_until(stopping: Stopping, run: Run | ClusterRun) -> Iterator[Step]:
     """The steps of a run, up to the one in which it is asked to stop."""
-    if stopping.is_set():
-        return
-    for step in run:
-        yield step
-        if stopping.is_set():
+    steps = iter(run)
+    while not stopping.is_set():
+        with stopping.breakable():
+            step = next(steps, None)
+        if step is None:
             return
+        yield step

@@ -81,6 +81,7 @@ class Screen:
         sentence: what the pictures show, in words.
         status: what the run does.
         note: what the learner's last move means.
+        pending: what is being predicted and is not yet on show, ``""`` for nothing.
         recorded: the recorded run on show, None where there is none.
         on_change: called with the name of an attribute after it has changed, in the thread that changed it.
     """
@@ -94,6 +95,7 @@ class Screen:
     sentence: str = ""
     status: Words = SILENCE
     note: Words = SILENCE
+    pending: str = ""
     recorded: Trace | None = None
     on_change: Callable[[str], None] = lambda name: None
 
@@ -108,6 +110,11 @@ class Screen:
         self.view = view
         if view is not None:
             self.show(memory=view.draw(workspace=self.workspace))
+
+    @property
+    def exact(self) -> View | None:
+        """What the picture shows, None while that is only nearly what will be predicted."""
+        return None if self.view is None or self.view.trace.source == "about" else self.view
 
     def keep(self) -> None:
         """Give the prediction on show a row; runs have one from the beginning."""

@@ -1,6 +1,5 @@
 """A panel without its widgets: settings that are chosen, runs and predictions of them, and what is said meanwhile."""
 
-import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -14,14 +13,15 @@ from memlab.cluster import ClusterRun
 from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
-from memlab.lab.checks import OWN_MODEL, check_choices, check_models
+from memlab.lab.checks import check_choices, check_models
+from memlab.lab.forecast import Forecast
 from memlab.lab.progress import steps_chart
-from memlab.lab.ranks import of_train, open_prediction, open_run, steps_of_ranks, steps_until
+from memlab.lab.ranks import of_train, open_run, steps_of_ranks, steps_until
+from memlab.lab.remembered import Case
 from memlab.lab.rows import add
 from memlab.lab.screen import Screen, View
-from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
-from memlab.lab.words import ending, failure_sentence, prediction_summary, recorded_summary, summary
-from memlab.lab.worker import Job, Worker
+from memlab.lab.words import ending, failure_sentence, recorded_summary, summary
+from memlab.lab.worker import Job, Stopping
 from memlab.protocol import Train, check_settings
 from memlab.run import Run
 from memlab.trace import Trace
@@ -31,7 +31,6 @@ from memlab.vgpu import find_card
 SECONDS_PER_FRAME = 0.1
 GHOSTS = 3
 FINAL = -2  # drawn once more when the run has ended: no step has this number
-STEPS_TO_SHOW = 2  # of a prediction: the first sets the optimizer's state up, mostly the second is like all that follow
 
 
 class Session:
@@ -67,11 +66,9 @@ class Session:
         self.steps = steps
         self.choices, settings = check_choices(train, choices)
         self.screen = Screen(settings)
-        self._worker = Worker()
         self._job: Job | None = None  # the newest run
         self._running: dict[str, Any] = {}
         self._finished: deque[Trace] = deque(maxlen=GHOSTS)
-        self._predicted: Trace | None = None
         opened = open_device(device)
         Run(train, of_train(settings), opened, steps=steps, budget=budget)  # says at once what is wrong
         self.device = opened.name
@@ -81,6 +78,8 @@ class Session:
         self.gpu = find_card(gpu).name
         self.models = check_models(train, models or {}, settings)
         self.model = next(iter(self.models))
+        self._forecast = Forecast(train, self.choices, self.models, self.screen)
+        self._worker = self._forecast.worker
         self.screen.say(f"Ready: Run trains {steps} steps.")
         self.screen.show(sentence="Move a slider to see what a training step would take, press Run to train.")
 
@@ -97,7 +96,7 @@ class Session:
     @property
     def prediction(self) -> Trace | None:
         """The newest prediction."""
-        return self._predicted
+        return self._forecast.newest
 
     @property
     def busy(self) -> bool:
@@ -114,6 +113,7 @@ class Session:
         """
         self.choices[name].check(value)
         if value != self.screen.settings[name]:
+            self._forecast.moved = name
             self.screen.show(settings=self.screen.settings | {name: value})
             self._moved()
 
@@ -155,11 +155,11 @@ class Session:
         self.screen.note_down(str(refusal), alert=True)
 
     def predict(self) -> Job | None:
-        """Predict what is chosen, unless a run is going on; a newer prediction ends an older one."""
+        """Predict what is chosen, unless a run is going on. What is known is shown at once, and None given back."""
         if self.busy:
             return None
-        settings, model, gpu = dict(self.screen.settings), self.model, self.gpu
-        return self._worker.submit(lambda stopping: self._predict_in_worker(settings, model, gpu, stopping))
+        self._forecast.budget = self._budget_or_none()
+        return self._forecast.ask(Case(dict(self.screen.settings), self.model, self.gpu))
 
     def start(self) -> Job:
         """Begin a run with what is chosen; one that is going on is stopped before.
@@ -192,6 +192,7 @@ class Session:
         """As :meth:`memlab.Lab.replay`."""
         if self.busy:
             raise MemlabError("A run is going on: press Stop, or wait for its end, then replay.")
+        self._forecast.leave()
         self.screen.show(recorded=trace)
         self._worker.submit(lambda stopping: self._replay_in_worker(trace))
 
@@ -236,53 +237,18 @@ class Session:
         self.screen.show(settings={name: running[name] for name in self.choices})
         self.screen.note_down("")
         self._end_replay()
+        self._forecast.leave()
         self._job = self._worker.submit(lambda stopping: self._train_in_worker(running, budget, stopping))
         return self._job
 
     # What the worker does
-
-    def _predict_in_worker(self, settings: dict[str, Any], model: str, gpu: str, stopping: threading.Event) -> None:
-        try:
-            wanted = settings | self.models[model]
-            run = open_prediction(self._train, wanted, gpu, steps=MOST_STEPS, stopping=stopping)
-            with suppress(Stopped), run:
-                self._predict_until_steady(run, model, stopping)
-        except Exception as error:  # the loop may still be measured
-            self.screen.note_down(f"No prediction: {failure_sentence(error, self._train)}")
-
-    def _predict_until_steady(self, run: Run, model: str, stopping: threading.Event) -> None:
-        before, steps, start = self._predicted, list[Footprint](), 0
-        for step in steps_until(stopping, run):
-            steps.append(Footprint(start, step.peak_allocated or 0))
-            start = run.allocated
-            if is_steady(steps):
-                break
-            if len(steps) == STEPS_TO_SHOW:  # most loops are steady by now, and a learner waits
-                self._show_prediction(run.trace(), model, before)
-        if steps and not stopping.is_set():
-            self._show_prediction(run.trace(), model, before, unsteadiness(steps))
-
-    def _show_prediction(self, trace: Trace, model: str, before: Trace | None, warning: str = "") -> None:
-        self._predicted = trace
-        card = find_card(trace.device)
-        name = "" if model == OWN_MODEL else model
-        comparable = before if before and self._same_model(trace, before) else None
-        budget = self._budget_or_none()
-        self.screen.look_at(View(trace, self.choices.keys(), name, budget=budget, room=card.room))
-        before_it = f"{name}, " if name else ""
-        self.screen.show(sentence=prediction_summary(trace, comparable, warning, name=before_it, budget=budget))
-
-    def _same_model(self, trace: Trace, other: Trace) -> bool:
-        """Whether they differ in nothing but what the controls set."""
-        names = trace.settings.keys() | other.settings.keys()
-        return all(trace.settings.get(n) == other.settings.get(n) for n in names - self.choices.keys())
 
     def _replay_in_worker(self, trace: Trace) -> None:
         self.screen.look_at(View(trace, self.choices.keys(), recorded=True))
         progress = steps_chart(trace.steps, (), len(trace.steps))
         self.screen.show(progress=progress, sentence=recorded_summary(trace))
 
-    def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
+    def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: Stopping) -> Trace | None:
         try:
             trace = self._train_and_draw(settings, budget, stopping)
         except BaseException as error:
@@ -300,7 +266,7 @@ class Session:
         except NotWritten as refusal:  # the run is good all the same
             self.refuse(refusal)
 
-    def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: threading.Event) -> Trace | None:
+    def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: Stopping) -> Trace | None:
         run = open_run(
             self._train,
             settings,
@@ -322,7 +288,7 @@ class Session:
         self.screen.say(ending(trace, self.steps, stopping.is_set()))
         return trace
 
-    def _draw_steps(self, run: Run | ClusterRun, budget: int | None, stopping: threading.Event) -> None:
+    def _draw_steps(self, run: Run | ClusterRun, budget: int | None, stopping: Stopping) -> None:
         drawn_at, drawn_step = 0.0, -1
         for _ in steps_until(stopping, run):
             if time.monotonic() - drawn_at >= SECONDS_PER_FRAME:
@@ -344,6 +310,6 @@ class Session:
 
     def _prediction_of(self, trace: Trace) -> Trace | None:
         """The newest prediction, if it is of the same settings."""
-        newest = self._predicted
+        newest = self.prediction
         same = newest and (newest.settings, newest.world_size) == (trace.settings, trace.world_size)
         return newest if same else None

@@ -1,54 +1,234 @@
-"""One thread that trains, so that the panel stays alive."""
+"""One thread that trains and predicts, so that the panel stays alive."""
 
-import queue
+import ctypes
+import math
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from concurrent import futures
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
+
+from memlab.errors import Stopped
+
+REST = 0.3  # seconds without a job after which the thread does what nobody waits for, or ends
+PATIENCE = 3.0  # seconds that a prediction may still take while a newer one waits
+GRACE = 3.0  # seconds after which a job that was asked to end is broken off
+
+
+class Stopping(threading.Event):
+    """Asks a job to end, now or in some seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._deadline = math.inf
+        self._thread: int | None = None  # that can be broken off
+        self._lock = threading.Lock()
+
+    def within(self, seconds: float) -> None:
+        """Ask it to end when so many seconds are over, or earlier, if that was asked before."""
+        self._deadline = min(self._deadline, time.monotonic() + seconds)
+
+    def no_hurry(self) -> None:
+        """Let it take its time after all."""
+        self._deadline = math.inf
+
+    def is_set(self) -> bool:
+        """Whether it should end."""
+        return super().is_set() or time.monotonic() > self._deadline
+
+    @contextmanager
+    def breakable(self) -> Iterator[None]:
+        """A context that :meth:`break_off` ends with :class:`memlab.errors.Stopped`."""
+        with self._lock:
+            self._thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._thread = None
+
+    def break_off(self) -> None:
+        """Raise ``Stopped`` in the thread that is within :meth:`breakable`, at its next line of Python."""
+        with self._lock:
+            if self._thread is not None and self.is_set():
+                thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(Stopped)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
+
+
+Work = Callable[[Stopping], Any]
 
 
 class Job(Future[Any]):
-    """A run that is waiting, going on or over; ``stopping`` asks it to end after the step it is in."""
+    """Work that is waiting, going on or over; ``stopping`` asks it to end.
 
-    def __init__(self, work: Callable[[threading.Event], Any]):
+    Args:
+        work: ``work(stopping)``, which should return soon after ``stopping`` is set.
+        name: of a prediction: what it predicts. None for a run.
+        is_idle: whether nobody waits for it.
+    """
+
+    def __init__(self, work: Work, name: Hashable = None, *, is_idle: bool = False):
         super().__init__()
-        self.stopping = threading.Event()
-        self._work = work
+        self.stopping = Stopping()
+        self.name = name
+        self.is_idle = is_idle
+        self._work: Work | None = work
+        self._insisting: threading.Thread | None = None
 
     def execute(self) -> None:
         """Do the work; its result or its exception is kept for whoever asks."""
+        work, self._work = self._work, None  # it leads to the panel, which the job may outlive
+        assert work is not None
         try:
-            self.set_result(self._work(self.stopping))
+            self.set_result(work(self.stopping))
         except BaseException as error:  # kept, and raised again by result()
             self.set_exception(error)
 
+    def give_up(self) -> None:
+        """End it before it has begun."""
+        self._work = None
+        self.set_result(None)
+
+    def insist(self) -> None:
+        """Break it off if it has not ended :data:`GRACE` seconds after it was asked to."""
+        if self._insisting is None:
+            self._insisting = threading.Thread(target=self._insist, name="memlab lab, stopping", daemon=True)
+            self._insisting.start()
+
+    def _insist(self) -> None:
+        while not futures.wait([self], GRACE).done:
+            self.stopping.break_off()  # again and again: a bare except may catch it
+
 
 class Worker:
-    """Does one job at a time; a new one stops the one before and waits for its end."""
+    """Does one job at a time, in a thread that ends when there has been nothing to do for a moment.
 
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    Args:
+        at_rest: asked for work that nobody waits for, with its name; any job ends it. None: there is no more.
+    """
+
+    def __init__(self, at_rest: Callable[[], tuple[Work, Hashable] | None] = lambda: None):
+        self._at_rest = at_rest
+        self._changed = threading.Condition()
+        self._waiting: deque[Job] = deque()
+        self._current: Job | None = None
         self._latest: Job | None = None
         self._thread: threading.Thread | None = None
 
-    def submit(self, work: Callable[[threading.Event], Any]) -> Job:
-        """Queue ``work(stopping)``, which should return soon after ``stopping`` is set. Never blocks."""
-        self.stop()
-        self._latest = Job(work)
-        self._jobs.put(self._latest)
+    def submit(self, work: Work, name: Hashable = None) -> Job:
+        """Queue ``work(stopping)``. Never blocks.
+
+        A run stops all that is going on or waiting. A prediction, which has a ``name``, takes the place of one that
+        waits and gives one that is going on some seconds to end; if that has the same name, it is given back.
+        """
+        with self._changed:
+            if name is None:
+                self._end_all()
+            elif going_on := self._make_way(name):
+                return going_on
+            self._latest = Job(work, name)
+            self._waiting.append(self._latest)
+            self._wake()
+            return self._latest
+
+    def stop(self) -> bool:
+        """Ask all jobs to end; False if none is waiting or going on that somebody waits for."""
+        with self._changed:
+            wanted = [job for job in self._jobs() if not job.is_idle]
+            self._end_all()
+            return bool(wanted)
+
+    def drop(self) -> None:
+        """Forget the prediction that waits, and end work that nobody waits for: what comes next is known."""
+        with self._changed:
+            self._drop_waiting()
+        self.hush()
+
+    def is_waiting(self, name: Hashable) -> bool:
+        """Whether a prediction of that name has yet to begin."""
+        with self._changed:
+            return any(job.name == name for job in self._waiting)
+
+    def rest(self) -> None:
+        """Let the thread ask ``at_rest`` for work."""
+        with self._changed:
+            self._wake()
+
+    def hush(self) -> None:
+        """End work that nobody waits for."""
+        with self._changed:
+            if self._current is not None and self._current.is_idle:
+                self._end(self._current)
+
+    # With the lock held
+
+    def _jobs(self) -> list[Job]:
+        return [job for job in (self._current, *self._waiting) if job is not None and not job.done()]
+
+    def _end_all(self) -> None:
+        for job in self._jobs():
+            self._end(job)
+
+    def _end(self, job: Job, seconds: float = 0.0) -> None:
+        """Ask a job to end in so many seconds, and break it off if it does not."""
+        if seconds:
+            job.stopping.within(seconds)
+        else:
+            job.stopping.set()
+        if job is self._current:
+            job.insist()
+
+    def _make_way(self, name: Hashable) -> Job | None:
+        """For a prediction: the job that predicts the same, or None when what is going on has been asked to end."""
+        self._drop_waiting()
+        job = self._current
+        if job is None or job.name is None or job.stopping.is_set():
+            return None
+        if job.name != name:
+            self._end(job, 0.0 if job.is_idle else PATIENCE)
+            return None
+        job.is_idle = False
+        job.stopping.no_hurry()
+        self._latest = job
+        return job
+
+    def _drop_waiting(self) -> None:
+        while self._waiting and self._waiting[-1].name is not None:
+            self._waiting.pop().give_up()
+
+    def _wake(self) -> None:
         if self._thread is None:
             # A daemon, so that a kernel can be shut down in the middle of a run.
             self._thread = threading.Thread(target=self._work, name="memlab lab", daemon=True)
             self._thread.start()
-        return self._latest
+        self._changed.notify()
 
-    def stop(self) -> bool:
-        """Ask the newest job to end; False if none is waiting or going on."""
-        if self._latest is None or self._latest.done():
-            return False
-        self._latest.stopping.set()
-        return True
+    # In the thread
 
     def _work(self) -> None:
-        while True:
-            self._jobs.get().execute()
+        while (job := self._next()) is not None:
+            job.execute()
+            del job
+
+    def _next(self) -> Job | None:
+        """The next job; None when the thread is to end."""
+        with self._changed:
+            self._current = None
+            self._changed.wait_for(lambda: self._waiting, REST)
+            if self._waiting:
+                return self._begin(self._waiting.popleft())
+        rest = self._at_rest()  # without the lock: whoever answers may have one of its own
+        with self._changed:
+            if self._waiting:
+                return self._begin(self._waiting.popleft())
+            if rest is not None:
+                return self._begin(Job(*rest, is_idle=True))
+            self._thread = None
+            return None
+
+    def _begin(self, job: Job) -> Job:
+        self._current = job
+        return job

@@ -10,7 +10,7 @@ import torch
 
 from memlab import predict
 from memlab.data import batches
-from memlab.lab.session import STEPS_TO_SHOW
+from memlab.lab.forecast import STEPS_TO_SHOW
 from memlab.nets import GPT
 from memlab.sizes import SIZES
 

@@ -14,8 +14,8 @@ def _nothing_goes_on(monkeypatch):
     jobs = []
     submit = Worker.submit
 
-    def noted(worker, work):
-        jobs.append(submit(worker, work))
+    def noted(worker, *given):
+        jobs.append(submit(worker, *given))
         return jobs[-1]
 
     monkeypatch.setattr(Worker, "submit", noted)

@@ -1,0 +1,253 @@
+"""The predictions of a panel: what is known is shown at once, what is not, nearly, and then as it is."""
+
+import threading
+import time
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+from memlab.errors import Stopped
+from memlab.lab.checks import OWN_MODEL
+from memlab.lab.choices import Choice
+from memlab.lab.neighbours import is_end, is_number, neighbours
+from memlab.lab.preview import Outline, between
+from memlab.lab.ranks import open_prediction, steps_until
+from memlab.lab.remembered import Case, Known, Remembered
+from memlab.lab.screen import Screen, View
+from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
+from memlab.lab.words import failure_sentence, prediction_summary
+from memlab.lab.worker import Job, Stopping, Work, Worker
+from memlab.protocol import Train
+from memlab.run import Run
+from memlab.trace import Trace
+from memlab.vgpu import CARDS, find_card
+
+STEPS_TO_SHOW = 2  # of a prediction: the first sets the optimizer's state up, mostly the second is like all that follow
+SECONDS_AHEAD = 15.0  # that may be spent on what is chosen next, after each thing that is
+
+
+class Forecast:
+    """Predicts what is chosen, in a worker's thread, and shows it.
+
+    A prediction that is going on ends, only the newest wish waits; what was predicted is remembered. While nobody does
+    anything, what may be chosen next is predicted, if :attr:`looks_ahead`.
+
+    Attributes:
+        worker: whose thread it is.
+        newest: the last prediction that was shown; what is shown nearly is never kept.
+        moved: the control that was moved last.
+        looks_ahead: whether anything is predicted before it is chosen.
+        budget: bytes, drawn with what is shown.
+    """
+
+    def __init__(
+        self,
+        train: Train,
+        choices: Mapping[str, Choice],
+        models: Mapping[str, Mapping[str, Any]],
+        screen: Screen,
+    ):
+        self._train = train
+        self._choices = choices
+        self._models = models
+        self._screen = screen
+        self.worker = Worker(self._next_ahead)
+        self.newest: Trace | None = None
+        self.moved: str | None = None
+        self.looks_ahead = False
+        self.budget: int | None = None
+        self._lock = threading.RLock()  # of what follows, and of what is shown
+        self._remembered = Remembered()
+        self._outline = lru_cache(maxsize=4)(self._read_outline)
+        self._wanted: Case | None = None
+        self._asked: Case | None = None  # what is wanted, until it is shown as it is
+        self._on_show: Case | None = None
+        self._shown: Hashable = None  # what the newest is of
+        self._before: Trace | None = None  # what was shown before it
+        self._steady: set[Hashable] = set()  # kinds of loops that were found to be
+        self._failed: set[Hashable] = set()
+        self._age = 0  # how often all was forgotten
+        self._seconds = 0.0  # that have been spent since something was chosen
+
+    def ask(self, case: Case) -> Job | None:
+        """Show what is known of it, and predict what is not; None where all is known. Never blocks."""
+        with self._lock:
+            self._wanted = self._asked = case
+            self._seconds = 0.0
+            if known := self._remembered.get(case.key):
+                self.worker.drop()
+                self._show(case, known)
+                self._answered()
+                self.worker.rest()
+                return None
+            self._screen.show(pending=self._announcement(case))
+            if (about := self._about(case)) is not None:
+                self._draw(case, about, "", name="about, until it is known: ")
+            return self.worker.submit(partial(self._predict, case, False), case.key)
+
+    def leave(self) -> None:
+        """Something else is about to be shown."""
+        with self._lock:
+            self._on_show = None
+            self._answered()
+
+    def forget(self) -> None:
+        """Forget what was predicted: ``train``, or what it reads, may have changed."""
+        with self._lock:
+            self._remembered.forget()
+            self._outline.cache_clear()
+            self._steady.clear()
+            self._failed.clear()
+            self._age += 1
+
+    def _is_asked(self, case: Case) -> bool:
+        return self._asked is not None and self._asked.key == case.key
+
+    def _answered(self) -> None:
+        self._asked = None
+        if self._screen.pending:
+            self._screen.show(pending="")
+
+    def _announcement(self, case: Case) -> str:
+        before = self._on_show.chosen if self._on_show else {}
+        changed = [f"{self._choices[n].label} {value}" for n, value in case.chosen.items() if value != before.get(n)]
+        model = [] if case.model == OWN_MODEL else [case.model]
+        return f"Predicting {', '.join([*changed, *model, case.gpu])}."
+
+    # In the worker's thread
+
+    def _predict(self, case: Case, is_ahead: bool, stopping: Stopping) -> None:
+        begun = time.monotonic()
+        try:
+            settings = {**case.chosen, **self._models[case.model]}
+            run = open_prediction(
+                self._train, settings, case.gpu, is_endless=case.is_endless, steps=MOST_STEPS, stopping=stopping
+            )
+            with suppress(Stopped), run:
+                self._until_steady(case, is_ahead, run, stopping)
+        except BaseException as error:  # the loop may still be measured
+            self._fail(case, error)
+        with self._lock:
+            self._seconds += time.monotonic() - begun
+            if self._is_asked(case) and not self.worker.is_waiting(case.key):  # it failed, or was stopped
+                self._answered()
+
+    def _until_steady(self, case: Case, is_ahead: bool, run: Run, stopping: Stopping) -> None:
+        age, kind = self._age, self._kind(case)
+        steps, start = list[Footprint](), 0
+        for step in steps_until(stopping, run):
+            steps.append(Footprint(start, step.peak_allocated or 0))
+            start = run.allocated
+            if is_steady(steps):
+                self._steady.add(kind)
+                break
+            if len(steps) == STEPS_TO_SHOW:  # most loops are steady by now, and a learner waits
+                if kind in self._steady and start == steps[-1].start:
+                    break
+                self._offer(case, Known(run.trace(), ""), is_ahead)
+        if steps and not stopping.is_set():
+            self._keep(case, Known(run.trace(), unsteadiness(steps)), is_ahead, age)
+
+    def _kind(self, case: Case) -> Hashable:
+        """Equal for cases whose loops differ in numbers only."""
+        chosen = (repr(value) for name, value in case.chosen.items() if not is_number(self._choices[name]))
+        return case.model, *chosen
+
+    def _keep(self, case: Case, known: Known, is_ahead: bool, age: int) -> None:
+        with self._lock:
+            if age == self._age:
+                self._remembered.put(case, known)
+            self._offer(case, known, is_ahead)
+            if self._is_asked(case):
+                self._answered()
+
+    def _offer(self, case: Case, known: Known, is_ahead: bool) -> None:
+        """Show it if it was asked for, or if what was asked for is not even nearly on show."""
+        with self._lock:
+            if self._asked is None:
+                return
+            is_late = self._on_show is None or self._on_show.key != self._asked.key
+            if self._asked.key == case.key or (is_late and not is_ahead):
+                self._show(case, known)
+
+    def _fail(self, case: Case, error: BaseException) -> None:
+        with self._lock:
+            self._failed.add(case.key)
+            if self._is_asked(case):
+                self._screen.note_down(f"No prediction: {failure_sentence(error, self._train)}")
+
+    # Showing
+
+    def _show(self, case: Case, known: Known) -> None:
+        if self._shown != case.key:
+            self._shown, self._before = case.key, self.newest
+        before, self.newest = self._before, known.trace
+        comparable = before if before is not None and self._same_model(known.trace, before) else None
+        self._draw(case, known.trace, known.warning, before=comparable)
+
+    def _draw(self, case: Case, trace: Trace, warning: str, *, before: Trace | None = None, name: str = "") -> None:
+        self._on_show = case
+        model = "" if case.model == OWN_MODEL else case.model
+        room = find_card(case.gpu).room
+        self._screen.look_at(View(trace, self._choices.keys(), model, budget=self.budget, room=room))
+        name += f"{model}, " if model else ""
+        self._screen.show(sentence=prediction_summary(trace, before, warning, name=name, budget=self.budget))
+
+    def _same_model(self, trace: Trace, other: Trace) -> bool:
+        """Whether they differ in nothing but what the controls set."""
+        names = trace.settings.keys() | other.settings.keys()
+        return all(trace.settings.get(n) == other.settings.get(n) for n in names - self._choices.keys())
+
+    def _about(self, case: Case) -> Trace | None:
+        """Nearly what will be predicted, from two predictions that differ from it in one number."""
+        for name in sorted(filter(self._is_number, self._choices), key=lambda name: name != self.moved):
+            value = case.chosen[name]
+            if pair := _around(self._remembered.in_line(case, name), name, value):
+                first, second = (self._outline(other.key, other.chosen[name]) for other in pair)
+                if (about := between(first, second, value, room=find_card(case.gpu).room)) is not None:
+                    return replace(about, settings={**about.settings, name: value})
+        return None
+
+    def _is_number(self, name: str) -> bool:
+        return is_number(self._choices[name])
+
+    def _read_outline(self, key: Hashable, number: float) -> Outline:
+        known = self._remembered.get(key)
+        assert known is not None
+        return Outline.of(known.trace, number)
+
+    # At rest
+
+    def _next_ahead(self) -> tuple[Work, Hashable] | None:
+        """What to predict before anybody asks for it."""
+        with self._lock:
+            if self.looks_ahead and self._wanted is not None and self._seconds < SECONDS_AHEAD:
+                for case in self._candidates(self._wanted):
+                    if case.key not in self._remembered and case.key not in self._failed:
+                        return partial(self._predict, case, True), case.key
+        return None
+
+    def _candidates(self, here: Case) -> Iterator[Case]:
+        """What may be chosen next, the likeliest first."""
+        yield here
+        for chosen in neighbours(self._choices, here.chosen, self.moved):
+            yield (case := replace(here, chosen=chosen))
+            if self._remembered.fits(case.key) is False and is_end(self._choices, chosen, self.moved):
+                yield replace(case, is_endless=True)  # what does not fit says little of what is below it
+        yield from (replace(here, model=model) for model in self._models if model != here.model)
+        cards = list(CARDS)
+        place = cards.index(here.gpu)
+        yield from (replace(here, gpu=gpu) for gpu in cards[max(0, place - 1) : place + 2] if gpu != here.gpu)
+
+
+def _around(line: list[Case], name: str, value: Any) -> tuple[Case, Case] | None:
+    """The nearest two with a lower and a higher number, else the nearest and the farthest; None for fewer than two."""
+    by_number = {case.chosen[name]: case for case in line}
+    below = sorted(number for number in by_number if number < value)
+    above = sorted(number for number in by_number if number > value)
+    if below and above:
+        return by_number[below[-1]], by_number[above[0]]
+    numbers = below or above
+    return (by_number[numbers[0]], by_number[numbers[-1]]) if len(numbers) > 1 else None

@@ -1,0 +1,133 @@
+"""What a prediction will be, nearly: worked out from two that are known, until the exact one is there.
+
+Two predictions that differ in one number, as in the batch size, mostly allocate and free the same things in the same
+order, and each tensor has one size or grows with the number, so two of them say it for all. What the allocator adds
+does not: blocks larger than their tensors, and some operators' workspaces.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from memlab.categories import Category
+from memlab.oom import OutOfMemory
+from memlab.trace import Event, Trace
+
+WORKSPACE = Category.WORKSPACE
+SMALL = 0.002  # of the peak
+
+
+class Gap(NamedTuple):
+    """What the workspace does between two other events: it rises by ``highest`` bytes, and ends at ``level``."""
+
+    highest: int
+    level: int
+    at: Event | None  # that rises to the highest
+
+
+NOTHING = Gap(0, 0, None)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A prediction as it can be compared with others: its events but for the workspace's, each after a gap."""
+
+    trace: Trace
+    number: float
+    events: tuple[tuple[Gap, Event | None], ...]
+
+    @classmethod
+    def of(cls, trace: Trace, number: float) -> "Outline":
+        """The outline of what was predicted for the number."""
+        return cls(trace, number, tuple(_with_gaps(trace.events)))
+
+    @cached_property
+    def order(self) -> tuple[object, ...]:
+        """What happens, without sizes."""
+        events = (event for _, event in self.events if event is not None)
+        return tuple((e.category, e.phase, e.module, e.op, e.bytes > 0) for e in events)
+
+
+def _with_gaps(events: tuple[Event, ...]) -> Iterator[tuple[Gap, Event | None]]:
+    gap = NOTHING
+    for event in events:
+        if event.category is WORKSPACE:
+            level = gap.level + event.bytes
+            gap = Gap(level, level, event) if level > gap.highest else gap._replace(level=level)
+        else:
+            yield gap, event
+            gap = NOTHING
+    yield gap, None
+
+
+def between(first: Outline, second: Outline, number: float, *, room: int) -> Trace | None:
+    """Nearly what would be predicted for a number; None where these two do not say it.
+
+    It is for drawing only: nobody is given it as a prediction.
+
+    Args:
+        number: beyond those of the two, tensors go on growing or shrinking, the workspace does not.
+        room: bytes; where more would be allocated, memory runs out.
+    """
+    if first.order != second.order or not _is_plain(first, second):
+        return None
+    part = (number - first.number) / (second.number - first.number)
+    mix, near = Mixture(part), (first if part < 0.5 else second).trace
+    start = {name: mix.bytes(name, *(o.trace.start.get(name, 0) for o in (first, second))) for name in Category}
+    live, events, oom = sum(start.values()), [], None
+    for event in mix.events(first, second):
+        if live + event.bytes > room:
+            oom = OutOfMemory(event.bytes, live, room, event.phase, event.module, event.op)
+            break
+        live += event.bytes
+        events.append(event)
+        if live < 0:
+            return None
+    return replace(
+        near,
+        source="about",
+        steps=(),
+        start={name: count for name, count in start.items() if count},
+        events=tuple(events),
+        flops=mix.bytes(Category.TEMPORARY, first.trace.flops, second.trace.flops),
+        peak_reserved=None,
+        oom=oom,
+    )
+
+
+def _is_plain(first: Outline, second: Outline) -> bool:
+    """Whether each tensor has one size, or so many bytes times the number: not its square, or a part.
+
+    Else two of them do not say what is between. A few small ones may do as they like.
+    """
+    low, high = first.number, second.number
+    small = SMALL * max(first.trace.peak_allocated, second.trace.peak_allocated)
+    pairs = ((a.bytes, b.bytes) for (_, a), (_, b) in zip(first.events, second.events, strict=True) if a and b)
+    return all(a == b or abs(a * high - b * low) <= small * abs(low) for a, b in pairs)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Numbers ``part`` of the way from one to another."""
+
+    part: float
+
+    def bytes(self, category: Category, first: int, second: int) -> int:
+        """Bytes of a category."""
+        part = min(max(self.part, 0.0), 1.0) if category is WORKSPACE else self.part
+        return round(first + (second - first) * part)
+
+    def events(self, first: Outline, second: Outline) -> Iterator[Event]:
+        """Events of two outlines that have the same order."""
+        for (gap, event), (other_gap, other) in zip(first.events, second.events, strict=True):
+            if where := gap.at or other_gap.at:
+                highest = self.bytes(WORKSPACE, gap.highest, other_gap.highest)
+                level = self.bytes(WORKSPACE, gap.level, other_gap.level)
+                yield from (_sized(where, count) for count in (highest, level - highest) if count)
+            if event is not None and other is not None:
+                yield _sized(event, self.bytes(event.category, event.bytes, other.bytes))
+
+
+def _sized(event: Event, count: int) -> Event:
+    return Event(count, event.category, event.phase, event.module, event.op)
