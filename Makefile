@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: lab test test-torch test-cuda recordings golden bench bench-gpu notebooks clean
+.PHONY: lab test test-torch test-cuda recordings golden bench bench-gpu notebooks publish site clean
 
 lab: $(INSTALLED)
 	$(BIN)/memlab lab notebooks
@@ -60,7 +60,19 @@ notebooks: $(INSTALLED)
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --coalesce-streams \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
 		$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb)
+	$(BIN)/python -m tests.notebooks.form --fold
 	$(BIN)/python -m tests.readme
+
+# Writes the notebooks' first cell and their badges, with the address where the project can be had:
+# make publish URL=https://github.com/OWNER/NAME
+publish: $(INSTALLED)
+	$(BIN)/python -m tests.publish $(URL)
+
+# The notebooks, the guides and the API as pages in build/site, every lab as a panel that needs no Python; then checks
+# links, texts of pictures, weight and accessibility. The predictions of all labs take some 20 minutes the first time.
+site: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -e ".[site]"
+	$(BIN)/python -m tests.site
 
 clean:
 	rm -rf .venv .venv-torch-* build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Writing a file, or a line of it, whole or not at all."""
 
 import errno
 import os
@@ -54,6 +54,30 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
 def _write_into(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def append_line(path: str | Path, line: str) -> None:
+    """Write a line at the end of ``path``, making it and its folder if need be; only its owner may read a new file.
+
+    The line is written in one piece, so several processes may do so at once, and what a crash leaves half written costs
+    that line alone.
+
+    Raises:
+        NotWritten: when it cannot be written whole.
+    """
+    path = Path(path)
+    make_folder(path.parent)
+    # A line end before too: what a crash cut off must not swallow this line.
+    data = f"\n{line}\n".encode()
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            if os.write(descriptor, data) < len(data):  # as much as the disk had room for
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise _not_written(path, error) from error
 

@@ -4,7 +4,6 @@ A line is written in one piece and at the end of the file, so several kernels ca
 half written costs that line alone.
 """
 
-import errno
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memlab.errors import NotRead, NotWritten
+from memlab.files import append_line
 from memlab.trace import Trace
 
 VARIABLE = "MEMLAB_LOGBOOK"
@@ -65,12 +65,11 @@ def append(title: str, trace: Trace) -> None:
     )
     file = logbook_file()
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # A line before too: what a crash cut off must not swallow this one.
-        _write_at_the_end(file, f"\n{json.dumps(asdict(entry))}\n".encode())
-    except OSError as error:
+        append_line(file, json.dumps(asdict(entry)))
+    except NotWritten as error:
+        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else str(error)
         raise NotWritten(
-            f"The logbook {file} cannot be written ({error.strerror}): set {VARIABLE} to a file that can."
+            f"The logbook {file} cannot be written ({reason}): set {VARIABLE} to a file that can."
         ) from None
 
 
@@ -89,16 +88,6 @@ def read() -> tuple[list[Entry], int]:
         raise NotRead(f"The logbook {file} cannot be read ({error.strerror}): set {VARIABLE} to a file.") from None
     entries = [_entry(line) for line in lines if line.strip()]
     return [entry for entry in entries if entry is not None], entries.count(None)
-
-
-def _write_at_the_end(file: Path, line: bytes) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        written = os.write(descriptor, line)  # one call: the system puts it whole behind what is there
-        if written < len(line):  # as much as the disk had room for
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(descriptor)
 
 
 def _entry(line: str) -> Entry | None:

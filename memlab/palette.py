@@ -34,3 +34,35 @@ INK = "#222222"
 QUIET_INK = "#57606A"
 LIMIT = "#CF222E"
 PHASE_SHADE = "#EEF1F4"
+
+# The panel's own colours, in a light notebook and in a dark one. Every text has a contrast of at least 4.5 with the
+# ground and with the shade. Categories that a dark ground would swallow are lighter there.
+LIGHT = {
+    "ink": INK,
+    "quiet": QUIET_INK,
+    "limit": LIMIT,
+    "good": "#116329",
+    "link": "#0550AE",
+    "ground": "#FFFFFF",
+    "shade": PHASE_SHADE,
+    "box": "#F6F8FA",
+    "floor": "#AFB8C1",
+    "ghost": "#6E7781",
+    "line": BLUE,
+} | {category.name.lower(): color for category, color in CATEGORY_COLORS.items()}
+DARK = LIGHT | {
+    "ink": "#F0F3F6",
+    "quiet": "#B1BAC4",
+    "limit": "#FF7B72",
+    "good": "#56D364",
+    "link": "#79B8FF",
+    "ground": "#111111",
+    "shade": "#20252B",
+    "box": "#20252B",
+    "floor": "#57606A",
+    "ghost": "#9EA7B3",
+    "line": "#3D94D1",
+    Category.HELD.name.lower(): "#FFFFFF",
+    Category.COMMUNICATION.name.lower(): "#B0457B",
+    Category.WORKSPACE.name.lower(): "#D0D0D0",
+}

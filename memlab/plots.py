@@ -4,7 +4,7 @@ import base64
 import io
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import cycle, groupby
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from memlab.errors import BadValue
-from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, LIMIT, PHASE_SHADE, QUIET_INK
+from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, LIMIT, ORANGE, PHASE_SHADE, QUIET_INK
 from memlab.text import capital
 from memlab.trace import Category, Phase, Trace
 from memlab.units import byte_ticks, format_bytes, parse_bytes
@@ -27,6 +27,7 @@ BLOCK_STYLES: dict[str, dict[str, Any]] = {
     "free": {"facecolor": (GREY, 0.3), "edgecolor": GREY, "hatch": "////"},
 }
 ABOVE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}  # where a picture's notes stand
+LINES = [(BLUE, "o-"), (ORANGE, "s--"), (INK, "^:")]
 MOST_ROWS = 600  # of a segment map: each one dot high
 
 
@@ -53,12 +54,13 @@ class Picture(Figure):
         return {"image/png": base64.b64encode(self.png()).decode(), "text/plain": self.sentence}
 
 
-def timeline(trace: Trace, *, budget: str | int | None = None) -> Picture:
+def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -> Picture:
     """Allocated bytes by category through the X-rayed step, the phases and the peak named.
 
     Args:
         trace: the run to show.
         budget: bytes, or text such as ``"15 GiB"``, drawn as a line.
+        note: written small below the sentence; by default where the run comes from.
     """
     picture = Picture(trace.sentence)
     axes = picture.add_subplot()
@@ -77,7 +79,7 @@ def timeline(trace: Trace, *, budget: str | int | None = None) -> Picture:
         _draw_limit(axes, parse_bytes(limit), [trace])
     axes.set_xlim(0, max(len(trace.events), 1))
     axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
-    write_title(axes, trace.sentence, sources([trace]))
+    write_title(axes, trace.sentence, note or sources([trace]))
     draw_legend(picture)
     return picture
 
@@ -97,8 +99,7 @@ def bars(traces: Mapping[str, Trace], *, budget: str | int | None = None, title:
     sentence = title or _compare(traces)
     picture = Picture(sentence)
     axes = picture.add_subplot()
-    highest = stack(axes, traces)
-    byte_axis(axes, max(highest, 0 if budget is None else parse_bytes(budget)) * 1.15)
+    byte_axis(axes, max(stack(axes, traces), 0 if budget is None else parse_bytes(budget)) * 1.15)
     if budget is not None:
         _draw_limit(axes, parse_bytes(budget), traces.values())
     write_title(axes, sentence, sources(traces.values()))
@@ -106,31 +107,34 @@ def bars(traces: Mapping[str, Trace], *, budget: str | int | None = None, title:
     return picture
 
 
-def curve(traces: Sequence[Trace], setting: str, *, title: str = "") -> Picture:
+def curve(traces: Sequence[Trace] | Mapping[str, Sequence[Trace]], setting: str, *, title: str = "") -> Picture:
     """The peak against one number among the settings.
 
     Args:
-        traces: the runs, in any order.
+        traces: the runs, in any order; for several lines on one scale, the runs of each by its name.
         setting: the name of the setting on the x axis.
         title: by default, names the highest and the lowest.
 
     Raises:
         BadValue: when there is nothing to draw, or a run lacks the setting.
     """
-    check_some(traces)
-    missing = [trace for trace in traces if setting not in trace.settings]
-    if missing:
-        legal = ", ".join(missing[0].settings) or "none"
-        raise BadValue(f"{setting!r} is no setting of these runs: their settings are {legal}.")
-    points = sorted((trace.settings[setting], trace) for trace in traces)
-    named = {f"{setting}={value}": trace for value, trace in points}
+    lines = traces if isinstance(traces, Mapping) else {"": traces}
+    runs = [(name, trace) for name, line in lines.items() for trace in line]
+    check_some(runs)
+    if missing := [trace for _, trace in runs if setting not in trace.settings]:
+        theirs = ", ".join(missing[0].settings) or "none"
+        raise BadValue(f"{setting!r} is no setting of these runs: their settings are {theirs}.")
+    named = {f"{name} {setting}={run.settings[setting]}".strip(): run for name, run in runs}
     picture = Picture(title or _compare(named))
     axes = picture.add_subplot()
-    peaks = [trace.peak_allocated for _, trace in points]
-    axes.plot([value for value, _ in points], peaks, "o-", color=BLUE)
+    for (name, line), (color, look) in zip(lines.items(), cycle(LINES), strict=False):
+        points = sorted((trace.settings[setting], trace.peak_allocated) for trace in line)
+        axes.plot(*zip(*points, strict=True), look, color=color, label=name)
     axes.set_xlabel(setting.replace("_", " "))
-    byte_axis(axes, max(peaks) * 1.15)
-    write_title(axes, picture.sentence, sources(traces))
+    byte_axis(axes, max(trace.peak_allocated for _, trace in runs) * 1.15)
+    write_title(axes, picture.sentence, sources(trace for _, trace in runs))
+    if len(lines) > 1:
+        draw_legend(picture)
     return picture
 
 

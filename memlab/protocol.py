@@ -28,6 +28,8 @@ def own_settings(train: Train) -> dict[str, inspect.Parameter]:
     parameters = list(inspect.signature(train).parameters.values())
     if not parameters or parameters[0].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
         raise BadTrain(f"{name_of(train)} takes no device: write it as train(device, **settings).")
+    for by_place in (p.name for p in parameters[1:] if p.kind is p.POSITIONAL_ONLY and p.default is p.empty):
+        raise BadTrain(f"{name_of(train)} takes {by_place!r} by its place alone: remove the '/' from its arguments.")
     named = {p.name: p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     for name in named.keys() & RESERVED:
         raise BadTrain(f"{name_of(train)} has a setting {name!r}, which memlab itself takes: give it another name.")

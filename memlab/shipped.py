@@ -47,6 +47,17 @@ def copy_notebooks(source: Path, target: Path) -> list[str]:
     return edited
 
 
+def bring_loops(target: Path) -> None:
+    """Put the loops of ranks beside a notebook that came alone; files that are there stay.
+
+    Raises:
+        NotWritten: when ``target`` cannot be written.
+    """
+    for loop in (shipped_folder() / "ranks").glob("*.py"):
+        if not (target / "ranks" / loop.name).exists():
+            write_atomically(target / "ranks" / loop.name, loop.read_bytes())
+
+
 def is_copy(folder: Path) -> bool:
     """Whether the notebooks were copied to this folder before."""
     return (folder / MANIFEST).is_file()

@@ -25,7 +25,8 @@ _FACTORS = {
     "gib": GIB,
     "tib": 1024**4,
 }
-_SIZE = re.compile(r"\s*(?P<number>[0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*(?P<unit>[a-z]*)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(?P<number>[0-9][0-9_]*(?:\.[0-9]+)?|\.[0-9]+)\s*(?P<unit>[a-z]*)\s*", re.IGNORECASE)
+_COMMA = re.compile(r"\s*(?P<before>[0-9][0-9_]*),(?P<after>[0-9]+)\s*(?P<unit>[a-z]*)\s*", re.IGNORECASE)
 
 
 def format_bytes(count: int) -> str:
@@ -52,14 +53,19 @@ def format_seconds(seconds: float) -> str:
 def parse_bytes(text: str | int) -> int:
     """A number of bytes from ``"15 GiB"``, ``"15GB"`` (1000**3), ``"1.5 gib"`` or a plain ``16106127360``.
 
+    Text that can be meant in two ways is asked about: ``"20"`` is hardly 20 bytes (a bare number is taken as bytes from
+    1 MiB on), and the comma of ``"1,5 GiB"`` is a decimal point to some and nothing to others.
+
     Raises:
-        BadValue: when it is not a positive size.
+        BadValue: when it is not a positive size, or could be one or another.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         count = text
     elif isinstance(text, str) and (match := _SIZE.fullmatch(text)) and match["unit"].lower() in _FACTORS:
-        number = float(re.sub("[_,]", "", match["number"]))
-        count = math.floor(number * _FACTORS[match["unit"].lower()])
+        size = float(match["number"].replace("_", "")) * _FACTORS[match["unit"].lower()]
+        count = math.floor(size) if math.isfinite(size) else 0
+        if 0 < count < MIB and not match["unit"]:
+            raise BadValue(f"{text!r} has no unit: write '{text.strip()} GiB', or '{text.strip()} B' for bytes.")
     else:
         raise BadValue(_refusal(text))
     if count <= 0:
@@ -68,6 +74,10 @@ def parse_bytes(text: str | int) -> int:
 
 
 def _refusal(text: object) -> str:
+    if isinstance(text, str) and (match := _COMMA.fullmatch(text)) and match["unit"].lower() in _FACTORS:
+        before, after, unit = match["before"], match["after"], match["unit"] or "GiB"
+        whole = f" or '{before}{after} {unit}'" if len(after) == 3 else ""
+        return f"{text!r} has a comma: write '{before}.{after} {unit}'{whole}."
     return (
         f"{text!r} is not a number of bytes: give a positive size such as '15 GiB', '15 GB', '512 MiB' "
         "or a whole number of bytes."

@@ -1,4 +1,7 @@
-"""The README's tables, from what the saved notebooks show: ``python -m tests.readme`` writes them."""
+"""The tables of ``notebooks/README.md``, and how many claims the front page counts, from what the saved notebooks show.
+
+``python -m tests.readme`` writes them.
+"""
 
 import json
 import re
@@ -35,18 +38,23 @@ def questions(notebook: Path) -> Rows:
     yield f"`{notebook.stem}`", question[1] if question else ""
 
 
+def number(notebook: Path) -> str:
+    """What a table calls a notebook: ``13b`` for ``13b_fused_loss``."""
+    return f"`{notebook.stem.partition('_')[0]}`"
+
+
 def savings(notebook: Path) -> Rows:
     """What a technique saves, measured and predicted."""
     for found in shown(notebook, SAVING):
         card = f"{found['predicted']}: {found['without']} to {found['using']}, {found['card']}"
-        yield found["technique"], found["measured"], card, f"`{notebook.stem[:2]}`"
+        yield found["technique"], found["measured"], card, number(notebook)
 
 
 def claims(notebook: Path) -> Rows:
     """The verdict on every claim."""
     for found in shown(notebook, CLAIM):
         verdict = found["verdict"].rstrip(".").lower()
-        yield found["claim"], f"**{verdict}**", " ".join(found["evidence"].split()), f"`{notebook.stem[:2]}`"
+        yield found["claim"], f"**{verdict}**", " ".join(found["evidence"].split()), number(notebook)
 
 
 TABLES: dict[Callable[[Path], Rows], tuple[str, ...]] = {
@@ -64,25 +72,38 @@ def table(rows: Callable[[Path], Rows], notebooks: Sequence[Path]) -> str:
     return "\n".join([f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines])
 
 
-def written(readme: str, name: str, text: str) -> str:
-    """The README with a table between its marks, and empty lines around it."""
-    return between(readme, name, f"\n{text}\n")
+def written(page: str, name: str, text: str) -> str:
+    """A page with a table between its marks, and empty lines around it."""
+    return between(page, name, f"\n\n{text}\n\n")
 
 
 def between(page: str, name: str, text: str) -> str:
-    """A page with lines of text between the marks of that name."""
+    """A page with a text between the marks of that name."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     before, _, rest = page.partition(begin)
-    return f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}"
+    return f"{before}{begin}{text}{end}{rest.partition(end)[2]}"
 
 
-def with_tables(readme: str, notebooks: Sequence[Path]) -> str:
-    """The README with all its tables."""
+def with_tables(page: str, notebooks: Sequence[Path]) -> str:
+    """``notebooks/README.md`` with all its tables."""
     for rows in TABLES:
-        readme = written(readme, rows.__name__, table(rows, notebooks))
-    return readme
+        page = written(page, rows.__name__, table(rows, notebooks))
+    return page
 
+
+def with_counts(page: str, notebooks: Sequence[Path]) -> str:
+    """The front page, with how many claims there are and how many hold."""
+    verdicts = [row[1].strip("*") for notebook in notebooks for row in claims(notebook)]
+    counts = {name: verdicts.count(name) for name in ("true", "true when", "false")}
+    text = "{true} hold, {true when} hold under a condition, {false} do not".format_map(counts)
+    return between(page, "counted", f"of {len(verdicts)} claims {text}")
+
+
+PAGES: dict[Path, Callable[[str, Sequence[Path]], str]] = {
+    ROOT / "notebooks" / "README.md": with_tables,
+    ROOT / "README.md": with_counts,
+}
 
 if __name__ == "__main__":
-    path = ROOT / "README.md"
-    path.write_text(with_tables(path.read_text(encoding="utf-8"), NOTEBOOKS), encoding="utf-8")
+    for path, brought_up in PAGES.items():
+        path.write_text(brought_up(path.read_text(encoding="utf-8"), NOTEBOOKS), encoding="utf-8")

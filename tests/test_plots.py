@@ -59,6 +59,14 @@ def test_a_figure_is_a_png_with_its_sentence_as_text(picture, sentence):
     assert Image.open(io.BytesIO(picture.png())).text["Description"] == sentence  # for whoever finds the file alone
 
 
+def test_curves_by_name_share_one_scale():
+    lines = {"one": [trace(3000, width=2), trace(1000, width=1)], "two": [trace(2000, width=1)]}
+    picture = plots.curve(lines, "width")
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in picture.axes[0].lines}
+    assert drawn == {"one": [[1, 2000], [2, 4000]], "two": [[1, 3000]]}
+    assert picture.sentence == "least 1.95 KiB with one width=1, most 3.91 KiB with one width=2: 2.00 times"
+
+
 def test_the_stack_adds_up_to_the_peak():
     axes = plots.timeline(trace(3000)).axes[0]
     tops = [collection.get_paths()[0].vertices[:, 1].max() for collection in axes.collections]

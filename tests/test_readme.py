@@ -1,17 +1,32 @@
-"""The README's examples are run as they stand."""
+"""The examples of the front page and of the package's guide are run as they stand, and figures have their evidence."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 from memlab.vgpu import CARDS
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+FRONT, GUIDE, EVIDENCE = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "memlab/README.md", "memlab/vgpu/README.md")
+)
 
 
-def test_the_examples_run_and_checkpointing_saves_memory(capsys):
-    examples = re.findall(r"(?ms)^```python\n(.*?)^```", README)
-    names = {}
-    exec("\n".join(examples), names)
+def run_examples(page: str) -> dict:
+    names: dict = {}
+    exec("\n".join(re.findall(r"(?ms)^```python\n(.*?)^```", page)), names)
+    return names
+
+
+def test_the_idea_runs(capsys):
+    names = run_examples(FRONT)
+    assert names["plain"].source == "measured"
+    assert capsys.readouterr().out.startswith("peak ")
+
+
+def test_the_guides_examples_run_and_checkpointing_saves_memory(capsys):
+    names = run_examples(GUIDE)
     assert names["checkpointed"].peak_allocated < names["plain"].peak_allocated
     words = capsys.readouterr().out
     assert "peak " in words
@@ -19,5 +34,19 @@ def test_the_examples_run_and_checkpointing_saves_memory(capsys):
 
 
 def test_every_card_is_named():
-    for card in CARDS:
-        assert card in README
+    assert [card for card in CARDS if card not in GUIDE] == []
+
+
+@pytest.mark.parametrize("figure", ["7,026,606,592", "7,026,115,072", "6,526 of 6,526", "47.45", "23,125", "23,126"])
+def test_a_figure_of_the_front_page_has_its_source(figure):
+    assert figure in FRONT
+    assert figure in EVIDENCE
+
+
+def test_the_front_page_counts_what_the_table_does():
+    rows = [[cell.strip() for cell in line.split("|")] for line in EVIDENCE.splitlines() if "(stand-in) |" in line]
+    equal = sum(int(row[5]) for row in rows)
+    right, verdicts = (sum(int(row[10].split(" of ")[i]) for row in rows) for i in (0, 1))
+    assert right == verdicts
+    assert f"{equal:,} of " in FRONT
+    assert f"all {verdicts:,} verdicts" in FRONT

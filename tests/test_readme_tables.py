@@ -1,18 +1,20 @@
-"""The README's tables are what the saved notebooks show."""
+"""The tables of notebooks/README.md, and the front page's counts, are what the saved notebooks show."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from memlab import Claim, Saving, measure, predict
 from tests.notebooks.cells import NOTEBOOKS, ROOT
-from tests.readme import TABLES, claims, questions, savings, table, with_tables, written
+from tests.readme import PAGES, TABLES, claims, number, questions, savings, table, with_counts, written
 
 
-def test_the_readme_has_the_tables_that_the_notebooks_give():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert with_tables(readme, NOTEBOOKS) == readme, "run python -m tests.readme"
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_page_has_what_the_notebooks_give(path):
+    page = path.read_text(encoding="utf-8")
+    assert PAGES[path](page, NOTEBOOKS) == page, "run python -m tests.readme"
 
 
 @pytest.fixture
@@ -56,6 +58,10 @@ def test_the_question_is_found_below_the_title(notebook):
     assert list(questions(notebook(title="# A title\n\n**Why?**\n\nText."))) == [("`99_a_notebook`", "Why?")]
 
 
+def test_a_notebook_has_the_number_that_its_name_begins_with():
+    assert number(Path("13b_fused_loss.ipynb")) == "`13b`"
+
+
 def test_other_outputs_are_in_no_table(notebook):
     file = notebook("**True.** Not a claim.", "“A quotation” and more", "| a | table |\n|---|---|\n| of | others |")
     assert list(claims(file)) == list(savings(file)) == []
@@ -71,6 +77,17 @@ def test_every_claim_and_saving_of_a_notebook_is_found(notebook):
     assert question.endswith("?")
 
 
+def test_claims_are_counted(notebook):
+    file = notebook(
+        *(
+            Claim(f"claim {n}", verdict, "evidence.")._repr_markdown_()
+            for n, verdict in enumerate(("true", "false", "false"))
+        )
+    )
+    page = "| <!-- counted -->old<!-- end of counted --> |"
+    assert "of 3 claims 1 hold, 0 hold under a condition, 2 do not" in with_counts(page, [file])
+
+
 def test_what_stands_around_the_marks_stays():
     once = written("before\n<!-- claims -->\nold\n<!-- end of claims -->\nafter\n", "claims", "new")
     assert once == "before\n<!-- claims -->\n\nnew\n\n<!-- end of claims -->\nafter\n"
@@ -78,5 +95,5 @@ def test_what_stands_around_the_marks_stays():
 
 
 def test_each_table_has_its_place():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
     assert all(readme.count(f"<!-- {rows.__name__} -->") == 1 for rows in TABLES)

@@ -224,6 +224,10 @@ def takes_nothing():
     yield 1
 
 
+def takes_by_place(device, batch_size, /):
+    yield None
+
+
 def takes_keywords_only(*, device):
     yield 1
 
@@ -237,6 +241,7 @@ def takes_keywords_only(*, device):
         (yields_text, "yielded a str"),
         (takes_nothing, "takes no device"),
         (takes_keywords_only, "takes no device"),
+        (takes_by_place, "takes 'batch_size' by its place alone: remove the '/'"),
         (3, "3 is not a function"),
     ],
 )

@@ -42,6 +42,27 @@ def test_what_is_not_a_size_is_refused_by_name(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("20", "'20' has no unit: write '20 GiB', or '20 B' for bytes."),
+        (" 1.5 ", "' 1.5 ' has no unit: write '1.5 GiB', or '1.5 B' for bytes."),
+        ("1,5 GiB", "'1,5 GiB' has a comma: write '1.5 GiB'."),
+        ("1,5", "'1,5' has a comma: write '1.5 GiB'."),
+        ("1,500 MiB", "'1,500 MiB' has a comma: write '1.500 MiB' or '1500 MiB'."),
+    ],
+)
+def test_what_can_be_meant_in_two_ways_is_asked_about(text, question):
+    with pytest.raises(BadValue) as caught:
+        parse_bytes(text)
+    assert str(caught.value) == question
+
+
+def test_a_number_of_bytes_needs_no_unit():
+    assert parse_bytes(20) == 20
+    assert parse_bytes(str(MIB)) == MIB
+
+
+@pytest.mark.parametrize(
     ("count", "text"),
     [
         (0, "0 B"),
@@ -81,3 +102,9 @@ def test_a_minus_sign_is_all_that_differs(count):
 )
 def test_seconds_are_said_with_two_digits(seconds, text):
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 309 + " GiB"])
+def test_a_size_that_no_number_holds_is_refused(text):
+    with pytest.raises(BadValue, match="is not a number of bytes"):
+        parse_bytes(text)

@@ -12,13 +12,15 @@ import sys
 from collections.abc import Sequence
 
 from memlab.cli import doctor, explain, fit, lab, logbook, measure, predict, record
+from memlab.cli.own_errors import shortened
 from memlab.errors import MemlabError
 
 _COMMANDS = (lab, doctor, measure, predict, fit, explain, record, logbook)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 2 after a :class:`MemlabError`, 130 after Ctrl-C.
+    """Run one command and return its exit status: 2 after a :class:`MemlabError`, 1 after an error of the reader's own
+    loop, 130 after Ctrl-C.
 
     As of other commands, 141 when what reads the output has gone (``memlab logbook | head -1``).
     """
@@ -36,6 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        told = shortened(error) if hasattr(args, "target") else ""  # other commands run no code of the reader's
+        if not told:
+            raise
+        print(told, end="", file=sys.stderr)
+        return 1
     return status
 
 

@@ -114,8 +114,12 @@ def _torch_works(facts: Facts) -> bool:
 
 def _package(name: str, facts: Facts) -> Finding:
     version, wanted = facts.versions[name], _wanted(name, facts.requirements)
-    install = "python -m pip install -e ." if name == "memlab" else f'python -m pip install "{wanted or name}"'
+    bounds = f"{wanted.name}{wanted.specifier}" if wanted else name
+    install = "python -m pip install -e ." if name == "memlab" else f'python -m pip install "{bounds}"'
     fatal = name == "torch"
+    if version is None and name == "jupyterlab":
+        problem = f"memlab lab needs it, other front ends for notebooks do without; run {install}"
+        return Finding(subject=name, value="not installed", problem=problem)
     if version is None:
         return Finding(subject=name, value="not installed", problem=f"not installed; run {install}", fatal=fatal)
     if name == "torch" and facts.torch_error:

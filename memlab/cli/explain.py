@@ -25,7 +25,16 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         BadValue: there is none, or no such file.
     """
-    if args.log is not None and not args.log.is_file():
-        raise BadValue(f"{args.log} is not there: give the file of a log, or paste the message into `memlab explain`.")
-    print(explain(sys.stdin.read() if args.log is None else args.log.read_text(errors="replace")))
+    print(explain(sys.stdin.read() if args.log is None else _read(args.log)))
     return 0
+
+
+def _read(log: Path) -> str:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError) as error:  # a name with a null character is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise BadValue(
+            f"{str(log)[:200]!r} cannot be read ({reason}): give the file of a log, or paste the message into "
+            "`memlab explain`."
+        ) from None

@@ -1,4 +1,4 @@
-"""What a notebook puts on the screen: the panel with its sliders, guesses, claims, savings and challenges.
+"""What a notebook puts on the screen: the panel with its sliders, guesses, claims, savings, challenges and tables.
 
 ``Lab`` is loaded when it is first used: what is below it needs no widgets.
 """
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from memlab.lab.challenge import Challenge
 from memlab.lab.claim import Claim, verdict
 from memlab.lab.guess import Guess
+from memlab.lab.report import categories, peaks, say, table
 from memlab.lab.saving import Saving
 
 if TYPE_CHECKING:
     from memlab.lab.panel import Lab
 
-__all__ = ["Challenge", "Claim", "Guess", "Lab", "Saving", "verdict"]
+__all__ = ["Challenge", "Claim", "Guess", "Lab", "Saving", "categories", "peaks", "say", "table", "verdict"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,11 @@ from memlab.lab.choices import Choice, Doubling, OneOf, Range, Switch
 LABEL_WIDTH = "9.5em"
 
 
+def explain(widget: widgets.Widget, tip: str) -> None:
+    """Say something of a widget when a mouse rests on it; ipywidgets 7 and 8 have two names for that."""
+    setattr(widget, "tooltip" if widget.has_trait("tooltip") else "description_tooltip", tip)
+
+
 class Control:
     """One setting on the panel: ``widget`` shows it, ``value`` is it.
 
@@ -64,6 +69,8 @@ class RangeControl(Control):
             style={"description_width": "0px"},
             layout={"width": "5em", "flex": "0 0 auto"},
         )
+        explain(self._slider, f"{choice.label}, from {choice.low} to {choice.high}")
+        explain(self._box, f"{choice.label}, from {choice.low} to {choice.high}: type it")
         self._slider.observe(self._slid, "value")
         self._box.observe(self._typed, "value")
         self.widget = widgets.HBox([self._slider, self._box])
@@ -102,6 +109,7 @@ class MenuControl(Control):
             style={"description_width": LABEL_WIDTH},
             layout={"width": "auto"},
         )
+        explain(self.widget, f"{choice.label}: one of {', '.join(map(str, choice.options))}")
         self.widget.observe(self._changed, "value")
 
 
@@ -111,6 +119,7 @@ class SwitchControl(Control):
     def __init__(self, choice: Switch, value: bool):
         super().__init__(choice)
         self.widget = widgets.Checkbox(value, description=choice.label, style={"description_width": LABEL_WIDTH})
+        explain(self.widget, f"{choice.label}: on or off")
         self.widget.observe(self._changed, "value")
 
 

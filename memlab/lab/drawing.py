@@ -1,92 +1,93 @@
-"""The panel's live pictures: SVG as text, quick enough to be made ten times a second.
+"""The panel's picture of memory: one step's bytes by category, the peak and the limits named, earlier runs behind."""
 
-Each function gives one complete ``<svg>`` with a role and a label for screen readers.
-"""
-
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from itertools import cycle, pairwise
+from itertools import pairwise
 
-from memlab.palette import (
-    BLACK,
-    BLUE,
-    CATEGORY_COLORS,
-    GREY,
-    INK,
-    LIMIT,
-    ORANGE,
-    PHASE_SHADE,
-    PURPLE,
-    QUIET_INK,
-)
-from memlab.trace import Category, Phase, Step, Trace
+from memlab.lab.aligning import align
+from memlab.lab.style import color
+from memlab.lab.svg import NARROWEST, SIZE, Box, Label, Scale, area, curve, dot, first_free, inside, level, plot, shade
+from memlab.trace import Category, Phase, Trace
 from memlab.units import byte_ticks, format_bytes
 
-WIDTH = 700
 COLUMNS = 200  # moments drawn of a step: more than a screen shows apart
-RANK_STYLES = ((BLUE, "none"), (ORANGE, "6 6"), (BLACK, "2 8"), (PURPLE, "1 11"))
 GHOST_DASHES = ("6 4", "2 4", "8 3 2 3")
 
-
-@dataclass(frozen=True)
-class Frame:
-    """Where a chart stands in its picture, and how far its axes reach."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-    x_top: float
-    y_top: float
-    y_bottom: float = 0.0
-
-    def x(self, value: float) -> float:
-        """Pixels from the left."""
-        return round(self.left + self.width * value / (self.x_top or 1), 1)
-
-    def y(self, value: float) -> float:
-        """Pixels from the top."""
-        reach = self.y_top - self.y_bottom or 1
-        return round(self.top + self.height * (1 - (value - self.y_bottom) / reach), 1)
-
-    @property
-    def bottom(self) -> float:
-        """Pixels from the top to the x axis."""
-        return self.top + self.height
+_STRIP = 22  # pixels at the top, where the phases are named
+_HEADROOM = 46  # pixels above the highest peak or limit, for what is written there
+_HEIGHT = 268
+_BOUNDS = Box(0, _STRIP, NARROWEST, _HEIGHT)
 
 
 def memory_chart(
-    trace: Trace, ghosts: Sequence[Trace], *, origin: str = "", budget: int | None = None, capacity: int | None = None
+    trace: Trace,
+    ghosts: Sequence[tuple[Trace, str]] = (),
+    *,
+    heading: str = "Memory in one step",
+    origin: str = "",
+    facts: str = "",
+    budget: int | None = None,
+    room: int | None = None,
+    workspace: bool = True,
 ) -> str:
-    """One step's memory by category, the peak and the limit named, earlier runs as broken lines.
+    """One step's memory by category, the peak and the limits named, earlier runs as broken lines: HTML.
 
     Args:
-        origin: said in the title, unless the step was measured here and now.
-        budget: bytes, a line where the peak comes near it and else a word in the corner.
-        capacity: bytes that the card has, likewise.
+        ghosts: earlier runs, each with what it differs in; the newest last.
+        heading: the settings of the run.
+        origin: where it comes from, beside the heading.
+        facts: what it takes and how long, below them.
+        budget: bytes, a line where the peak comes near it and else words beside the heading.
+        room: bytes that PyTorch can have of the card, likewise.
+        workspace: whether that category has an area. The peak counts it all the same.
     """
-    limits, far = _limits(trace, budget, capacity)
-    peaks = [run.peak_allocated for run in (trace, *ghosts)]
-    top = max(*peaks, *(limit for limit, _ in limits), 1)
-    frame = Frame(70, 34, WIDTH - 80, 236, len(trace.allocated) - 1, top * 1.2)
-    title = ", ".join(filter(None, ("Memory in one step", origin)))
-    parts = [_text(0, 18, title, INK, weight=600, size=16), _phases(trace, frame), _byte_axis(frame)]
-    parts += _areas(trace, frame)
-    for ghost, dashes in zip(reversed(ghosts), GHOST_DASHES, strict=False):
-        parts.append(_line(_ghost_points(ghost, frame), GREY, 1.5, dashes))
-    parts += [_limit(frame, count, name) for count, name in limits]
-    parts += [_text(WIDTH - 10, 18, words, anchor="end") for words in far]
-    parts.append(_failure_mark(trace, frame) if trace.oom else _peak_mark(trace, frame))
-    parts += _legend(list(trace.timeline), bool(ghosts))
-    return _svg(330, trace.sentence, parts)
+    limits, far = _limits(trace, budget, room)
+    newest_first = list(zip(reversed(ghosts), GHOST_DASHES, strict=False))
+    whole = [run for run in (trace, *(ghost for (ghost, _), _ in newest_first)) if not run.oom]
+    reference = whole[0] if whole else trace
+    top = max(trace.peak_allocated, *(run.peak_allocated for run, _ in ghosts), *(count for count, _ in limits), 1)
+    height = _HEIGHT - _STRIP - 8  # the lowest number needs some pixels below its line
+    scale = Scale(len(reference.events), top * height / (height - _HEADROOM), _STRIP, height)
+    hidden = {Category.WORKSPACE} if not workspace else set()
+    curves = [*_areas(trace, reference, scale, hidden)]
+    for (ghost, _), dashes in newest_first:
+        points = _outline(ghost, reference, scale)
+        curves += [curve(points, color("ground"), 3.5), curve(points, color("ghost"), 1.8, dashes)]
+    labels = _labels(trace, reference, scale, limits)
+    lines = "".join(level(scale.y(count), color("limit"), 2) for count, _ in limits)
+    picture = plot(
+        _HEIGHT,
+        trace.sentence,
+        axis=_axis(scale),
+        behind=_shades(reference, scale),
+        curves="".join(curves),
+        front=lines + _mark(trace, reference, scale) + "".join(label.svg() for label in labels),
+    )
+    title = _row([f'<b style="font-size:16px">{escape(heading)}</b>', *map(_quiet, filter(None, [origin, *far]))])
+    below = f'<div style="color:{color("quiet")}">{facts}</div>' if facts else ""
+    legend = _legend(trace, hidden, [(name, dashes) for (_, name), dashes in newest_first])
+    return f'<div style="{figure_style()}">{title}{below}{picture}{legend}</div>'
 
 
-def _limits(trace: Trace, budget: int | None, capacity: int | None) -> tuple[list[tuple[int, str]], list[str]]:
+def figure_style() -> str:
+    """How a picture with its words looks."""
+    family = "font-family:system-ui,sans-serif"
+    return f"background:{color('ground')};color:{color('ink')};font-size:14px;line-height:1.45;{family}"
+
+
+def _row(parts: Iterable[str]) -> str:
+    style = "display:flex;flex-wrap:wrap;align-items:baseline;column-gap:14px"
+    return f'<div style="{style}">{"".join(parts)}</div>'
+
+
+def _quiet(text: str) -> str:
+    return f'<span style="color:{color("quiet")}">{escape(text)}</span>'
+
+
+def _limits(trace: Trace, budget: int | None, room: int | None) -> tuple[list[tuple[int, str]], list[str]]:
     """Those that are drawn, each with its name, and words for those so far away that the step would be a flat line."""
     near, far = [], []
-    for count, line, words in ((budget, "budget ", "budget "), (capacity, f"{trace.device}: ", f"{trace.device} has ")):
+    for count, line, words in ((room, f"{trace.device}: ", f"{trace.device} has "), (budget, "budget ", "budget ")):
         if count is None:
             continue
         if trace.oom or trace.peak_allocated > count / 4:
@@ -97,189 +98,127 @@ def _limits(trace: Trace, budget: int | None, capacity: int | None) -> tuple[lis
     return near, far
 
 
-def _limit(frame: Frame, count: int, name: str) -> str:
-    y = frame.y(count)
-    line = f'<line x1="{frame.left}" x2="{WIDTH - 10}" y1="{y}" y2="{y}" stroke="{LIMIT}" stroke-width="2"/>'
-    return line + _text(frame.left + 4, y - 5, name, color=LIMIT)
-
-
-def steps_chart(
-    steps: Sequence[Step], ghosts: Sequence[Sequence[Step]], count: int, ranks: Sequence[Sequence[Step]] = ()
-) -> str:
-    """The peak and the loss of every step so far, of ``count``; earlier runs as broken lines.
-
-    Args:
-        ranks: the steps of each rank, whose peaks are drawn in colours of their own.
-    """
-    half = WIDTH / 2
-    lengths = [count, *(len(ghost) for ghost in ghosts)]
-    runs = [_known(steps, "peak_allocated"), *(_known(ghost, "peak_allocated") for ghost in ghosts)]
-    highest = max((peak for run in runs for _, peak in run), default=1)
-    peaks = Frame(70, 30, half - 90, 110, max(lengths) - 1, highest * 1.15)
-    parts = [_text(0, 18, "Peak per step", INK, weight=600, size=16), _byte_axis(peaks, most=3)]
-    parts += _runs([[], *runs[1:]] if ranks else runs, peaks)
-    parts += _ranks(ranks, peaks)
-
-    runs = [_known(steps, "loss"), *(_known(ghost, "loss") for ghost in ghosts)]
-    values = [loss for run in runs for _, loss in run]
-    high, low = max(values, default=1.0), min(values, default=0.0)
-    margin = 0.08 * (high - low) or 0.5
-    losses = Frame(half + 60, 30, half - 70, 110, max(lengths) - 1, high + margin, low - margin)
-    parts += [_text(half + 10, 18, "Loss", INK, weight=600, size=16), *_loss_axis(losses, values), *_runs(runs, losses)]
-    caption = f"step {len(steps)} of {count}"
-    parts += [_text(frame.left + frame.width, 158, caption, anchor="end") for frame in (peaks, losses)]
-    last = f", loss {steps[-1].loss:.3g}" if steps and steps[-1].loss is not None else ""
-    return _svg(166, f"Peak and loss per step: {caption}{last}", parts)
-
-
-def _known(steps: Sequence[Step], field: str) -> list[tuple[int, float]]:
-    """The steps where the field has a value that a chart can show."""
-    values = ((i, getattr(step, field)) for i, step in enumerate(steps))
-    return [(i, value) for i, value in values if value is not None and math.isfinite(value)]
-
-
-def _runs(runs: list[list[tuple[int, float]]], frame: Frame) -> list[str]:
-    """The run going on as a solid line, the earlier ones behind it."""
-    current, *earlier = runs
-    lines = [
-        _line([(frame.x(x), frame.y(y)) for x, y in run], GREY, 1.5, dashes)
-        for run, dashes in zip(reversed(earlier), GHOST_DASHES, strict=False)
-    ]
-    points = [(frame.x(x), frame.y(y)) for x, y in current]
-    if points:
-        lines += [_line(points, BLUE, 2.5), f'<circle cx="{points[-1][0]}" cy="{points[-1][1]}" r="4" fill="{BLUE}"/>']
-    return [*lines, _floor(frame)]
-
-
-def _ranks(ranks: Sequence[Sequence[Step]], frame: Frame) -> list[str]:
-    """A line a rank, in the colours and dashes that the row below names, so that equal peaks can be told apart."""
-    parts, x = [], frame.left
-    for rank, (steps, (color, dashes)) in enumerate(zip(ranks, cycle(RANK_STYLES), strict=False)):
-        points = [(frame.x(step), frame.y(peak)) for step, peak in _known(steps, "peak_allocated")]
-        parts.append(_line(points, color, 2.5, dashes))
-        if rank < len(RANK_STYLES):
-            name = str(rank) if rank else "rank 0"
-            parts += [_line([(x, 153), (x + 16, 153)], color, 2.5, dashes), _text(x + 20, 158, name)]
-            x += 26 + 8 * len(name)
-    return parts
-
-
 def _columns(trace: Trace) -> list[int]:
-    """Which moments to draw: of every stretch of the step the one with the most allocated."""
+    """Which moments to draw: of every stretch of the step the one with the most allocated, and the first and last."""
     total = len(trace.allocated)
     count = min(total, COLUMNS)
     edges = [total * i // count for i in range(count + 1)]
-    return [max(range(first, last), key=trace.allocated.__getitem__) for first, last in pairwise(edges)]
+    highest = {max(range(first, last), key=trace.allocated.__getitem__) for first, last in pairwise(edges)}
+    return sorted(highest | {0, total - 1})
 
 
-def _areas(trace: Trace, frame: Frame) -> list[str]:
-    columns = _columns(trace)
-    xs = [frame.x(column) for column in columns]
+def _areas(trace: Trace, reference: Trace, scale: Scale, hidden: set[Category]) -> Iterator[str]:
+    """An area for each category, and a line along what is allocated in all."""
+    columns, place = _columns(trace), align(trace, reference)
+    xs = [place(column) for column in columns]
     below = [0] * len(columns)
-    areas = []
+    lower = [scale.point(x, 0) for x in xs]
     for category, values in trace.timeline.items():
-        above = [base + values[column] for base, column in zip(below, columns, strict=True)]
-        upper = [f"{x} {frame.y(value)}" for x, value in zip(xs, above, strict=True)]
-        lower = [f"{x} {frame.y(value)}" for x, value in zip(xs, below, strict=True)]
-        path = f"M{' L'.join([*upper, *reversed(lower)])}Z"
-        areas.append(f'<path d="{path}" fill="{CATEGORY_COLORS[category]}" fill-opacity="0.85"/>')
-        below = above
-    return areas
+        if category not in hidden:
+            below = [base + values[column] for base, column in zip(below, columns, strict=True)]
+            upper = [scale.point(x, value) for x, value in zip(xs, below, strict=True)]
+            yield area(upper, lower, color(category.name.lower()))
+            lower = upper
+    yield curve(_outline(trace, reference, scale), color("ink"), 1.2)
 
 
-def _ghost_points(ghost: Trace, frame: Frame) -> list[tuple[float, float]]:
-    # A step of other settings may have more or fewer events: stretched to the same width.
-    scale = frame.x_top / max(len(ghost.allocated) - 1, 1)
-    return [(frame.x(column * scale), frame.y(ghost.allocated[column])) for column in _columns(ghost)]
+def _outline(trace: Trace, reference: Trace, scale: Scale) -> list[str]:
+    place = align(trace, reference)
+    return [scale.point(place(column), trace.allocated[column]) for column in _columns(trace)]
 
 
-def _phases(trace: Trace, frame: Frame) -> str:
-    parts = []
-    for phase, first, last in trace.phases:
-        x, pixels = frame.x(first), frame.x(last) - frame.x(first)
-        if phase in (Phase.FORWARD, Phase.OPTIMIZER):
-            parts.append(_rect(x, frame.top - 10, pixels, frame.height + 10, PHASE_SHADE))
-        if phase is not Phase.OTHER and pixels > 60:
-            parts.append(_text(x + pixels / 2, frame.top + 6, phase, anchor="middle"))
-    return "".join(parts)
-
-
-def _peak_mark(trace: Trace, frame: Frame) -> str:
-    x, y = frame.x(trace.peak_index), frame.y(trace.peak_allocated)
-    where = " · ".join(part for part in (trace.peak_phase, trace.peak_module) if part)
-    label = f"peak {format_bytes(trace.peak_allocated)} · {where}"
-    half = 4.3 * len(label)  # half of its width, nearly: above the dot, but inside the picture
-    middle = min(max(x, frame.left + half), WIDTH - half)
-    text = _text(middle, y - 10, label, INK, 15, 600, "middle")
-    return f'<circle cx="{x}" cy="{y}" r="5" fill="{INK}"/>{text}'
-
-
-def _failure_mark(trace: Trace, frame: Frame) -> str:
-    x, y = frame.x(len(trace.events)), frame.y(trace.allocated[-1])
-    cross = f"M{x - 6} {y - 6}l12 12m0 -12l-12 12"
-    text = _text(x - 12, y - 12, "out of memory", LIMIT, 15, 600, "end")
-    return f'<path d="{cross}" stroke="{LIMIT}" stroke-width="3"/>{text}'
-
-
-def _legend(categories: list[Category], with_ghosts: bool) -> list[str]:
-    parts, x, y = [], 70.0, 290
-    entries = [(category.plural, CATEGORY_COLORS[category]) for category in categories]
-    for name, color in entries + [("the runs before", None)] * with_ghosts:
-        width = 36 + 7.4 * len(name)
-        if x + width > WIDTH:
-            x, y = 70.0, y + 20
-        if color:
-            parts.append(_rect(x, y, 12, 12, color))
-        else:
-            parts.append(_line([(x - 4, y + 6), (x + 14, y + 6)], GREY, 1.5, GHOST_DASHES[0]))
-        parts.append(_text(x + 17, y + 11, name, INK))
-        x += width
-    return parts
-
-
-def _byte_axis(frame: Frame, most: int = 6) -> str:
-    ticks = byte_ticks(int(frame.y_top))
-    ticks = ticks[:: -(-len(ticks) // most)]
-    texts = "".join(_text(frame.left - 6, frame.y(count) + 4, text, anchor="end") for count, text in ticks)
-    return texts + _floor(frame)
-
-
-def _loss_axis(frame: Frame, values: list[float]) -> list[str]:
-    if not values:
-        return []
-    ends = sorted({min(values), max(values)})
-    return [_text(frame.left - 6, frame.y(value) + 4, f"{value:.3g}", anchor="end") for value in ends]
-
-
-def _floor(frame: Frame) -> str:
-    return _line([(frame.left, frame.bottom), (frame.left + frame.width, frame.bottom)], "#AFB8C1", 1)
-
-
-def _svg(height: int, label: str, parts: list[str]) -> str:
-    # Contained, so that a new frame makes the browser lay out and paint this picture, not the notebook.
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="100%" role="img" '
-        f'aria-label="{escape(label)}" font-family="system-ui, sans-serif" '
-        f'style="background:#fff;display:block;contain:strict;aspect-ratio:{WIDTH}/{height}">{"".join(parts)}</svg>'
+def _shades(reference: Trace, scale: Scale) -> str:
+    return "".join(
+        shade(scale.x(first), scale.x(last), scale.bottom)
+        for phase, first, last in reference.phases
+        if phase in (Phase.FORWARD, Phase.OPTIMIZER)
     )
 
 
-def _text(
-    x: float, y: float, text: str, color: str = QUIET_INK, size: int = 14, weight: int = 400, anchor: str = "start"
-) -> str:
-    # Written over areas and lines, so each letter has a white edge.
+def _mark(trace: Trace, reference: Trace, scale: Scale) -> str:
+    """A dot at the peak, or a cross where memory ran out."""
+    x, y = _marked(trace, reference, scale)
+    if not trace.oom:
+        return dot(x, y, color("ink"))
+    cross = f'<path d="M-6 -6l12 12m0 -12l-12 12" stroke="{color("limit")}" stroke-width="3"/>'
+    return f'<svg x="{x:.2%}" y="{y}" overflow="visible">{cross}</svg>'
+
+
+def _marked(trace: Trace, reference: Trace, scale: Scale) -> tuple[float, float]:
+    moment = len(trace.events) if trace.oom else trace.peak_index
+    return scale.x(align(trace, reference)(moment)), scale.y(trace.allocated[moment])
+
+
+def _labels(trace: Trace, reference: Trace, scale: Scale, limits: Sequence[tuple[int, str]]) -> list[Label]:
+    """What is written in the plot, each text in the first of its places where it meets no other and no line."""
+    x, y = _marked(trace, reference, scale)
+    heights = {name: scale.y(count) for count, name in limits}
+    lines = {name: Box(0, height - 1.5, NARROWEST, height + 1.5) for name, height in heights.items()}
+    mark = Box(x * NARROWEST - 6, y - 6, x * NARROWEST + 6, y + 6)
+    labels = list(_phase_names(reference, scale))
+    for name, height in heights.items():  # of lines that coincide neither is in the other's way
+        others = [lines[other] for other in lines if abs(heights[other] - height) > 4]
+        _put(labels, _limit_places(height, name), [mark, *others])
+    _put(labels, _mark_places(trace, x, y), [mark, *lines.values()])
+    return labels
+
+
+def _put(labels: list[Label], places: Iterable[Label], taken: list[Box]) -> None:
+    label = first_free(places, [*taken, *(other.box for other in labels)], _BOUNDS)
+    if label is not None:
+        labels.append(label)
+
+
+def _phase_names(reference: Trace, scale: Scale) -> Iterator[Label]:
+    for phase, first, last in reference.phases:
+        label = Label(phase, scale.x((first + last) / 2), 16)
+        if phase is not Phase.OTHER and label.box.right - label.box.left < NARROWEST * scale.x(last - first):
+            yield label
+
+
+def _limit_places(y: float, name: str) -> Iterator[Label]:
+    """Above the line or below it, at either end; in the worst case a row higher."""
+    for base in (y - 6, y + SIZE + 3, y - SIZE - 10):
+        for x, anchor in ((0.01, "start"), (0.99, "end"), (0.5, "middle")):
+            yield Label(name, x, base, anchor, "limit")
+
+
+def _mark_places(trace: Trace, x: float, y: float) -> Iterator[Label]:
+    """Above the mark, as near as can be, else below it; in fewer words where there is no room for all."""
+    where = [part for part in (trace.peak_phase, trace.peak_module) if part]
+    peak = f"peak {format_bytes(trace.peak_allocated)}"
+    texts = ["out of memory"] if trace.oom else [" · ".join([peak, *where[:count]]) for count in (2, 1, 0)]
+    for text in dict.fromkeys(texts):
+        for base in (*range(10, 70, 4), *range(-22, -80, -4)):
+            for place in (x, 0.0, 1.0):
+                yield inside(Label(text, place, y - base, "middle", "limit" if trace.oom else "ink", bold=True))
+
+
+def _axis(scale: Scale, most: int = 6) -> list[tuple[str, float]]:
+    ticks = byte_ticks(int(scale.y_top))
+    return [(text, scale.y(count)) for count, text in ticks[:: -(-len(ticks) // most)]]
+
+
+def _legend(trace: Trace, hidden: set[Category], ghosts: Iterable[tuple[str, str]]) -> str:
+    """What the areas and the broken lines are."""
+    entries = [
+        _entry(f"background:{color(category.name.lower())};width:12px;height:12px", category.plural)
+        for category in trace.timeline
+        if category not in hidden
+    ]
+    entries += [
+        f'<span style="white-space:nowrap"><svg width="26" height="10" aria-hidden="true" style="margin-right:5px">'
+        f'<path d="M0 5h26" stroke="{color("ghost")}" stroke-width="2" stroke-dasharray="{dashes}"/></svg>'
+        f"{escape(name)}</span>"
+        for name, dashes in ghosts
+    ]
+    if hidden & trace.timeline.keys():
+        entries.append(_quiet("workspace is hidden: the line and the peak count it"))
+    return f'<div style="padding-left:66px">{_row(entries)}</div>'
+
+
+def _entry(swatch: str, name: str) -> str:
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" fill="{color}" font-size="{size}" font-weight="{weight}" '
-        f'text-anchor="{anchor}" stroke="#fff" stroke-width="3" paint-order="stroke">{escape(text)}</text>'
-    )
-
-
-def _rect(x: float, y: float, width: float, height: float, color: str) -> str:
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{color}"/>'
-
-
-def _line(points: Sequence[tuple[float, float]], color: str, width: float, dashes: str = "none") -> str:
-    places = " ".join(f"{x},{y}" for x, y in points)
-    return (
-        f'<polyline points="{places}" fill="none" stroke="{color}" stroke-width="{width}" stroke-dasharray="{dashes}"/>'
+        f'<span style="white-space:nowrap"><span style="display:inline-block;margin-right:5px;{swatch}"></span>'
+        f"{escape(name)}</span>"
     )

@@ -1,47 +1,154 @@
 """A number that the learner commits to before a run, and how far off it was."""
 
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from memlab.errors import BadValue, NotRead, NotWritten
+from memlab.lab import guesses
 from memlab.units import format_bytes, parse_bytes
+
+NEXT = "Now run the next cell."
 
 
 class Guess:
-    """A guess at a number of bytes. Make it before the run, and :meth:`reveal` the truth after it.
+    """A question that the learner answers before the run that answers it. Shown in a notebook, a box to write into.
 
     Args:
         question: what is asked, as a sentence.
-        answer: the learner's guess, ``"120 MiB"`` or bytes.
+        choices: the answers to choose from; without them the answer is a number of bytes.
 
     Attributes:
-        actual: the true number of bytes, None until it is revealed.
+        answers: all answers so far, bytes or one of the choices each, the newest last. The newest is judged.
+        actual: the true answer, None until :meth:`reveal`.
 
     Raises:
-        BadValue: for an answer that is not a number of bytes.
+        BadValue: fewer than two choices.
     """
 
-    def __init__(self, question: str, answer: str | int):
+    def __init__(self, question: str, *, choices: Sequence[str] | None = None):
+        if choices is not None and len(choices) < 2:
+            raise BadValue(f"{choices!r} leaves no choice: give two answers or more, or none for a number of bytes.")
         self.question = question
-        self.answer = parse_bytes(answer)
-        self.actual: int | None = None
+        self.choices = None if choices is None else tuple(choices)
+        self.answers: list[int | str] = []
+        self.actual: int | str | None = None
+        self._open = True  # until the truth has been told
+        self._score = ""
 
-    def reveal(self, actual: int) -> "Guess":
-        """Keep the true number of bytes beside the guess; the guess itself, to show it."""
-        self.actual = actual
+    def answer(self, value: str | int) -> "Guess":
+        """Commit to an answer: ``"5 GiB"``, bytes, or one of the choices. After the truth is told it changes nothing.
+
+        Raises:
+            BadValue: it is no number of bytes, or none of the choices.
+        """
+        read = self._read(value)
+        if self._open and self.answers[-1:] != [read]:
+            self.answers.append(read)
+            self._close()
         return self
+
+    def reveal(self, actual: int | str, *, for_all: bool = False) -> "Revelation":
+        """The true answer, told once the learner has answered: until then the cell asks for it.
+
+        Args:
+            actual: bytes, or one of the choices.
+            for_all: tell it without an answer, as a teacher does in front of a class.
+
+        Raises:
+            BadValue: it is no number of bytes, or none of the choices.
+        """
+        self.actual = self._read(actual)
+        if for_all:
+            self._open = False
+        self._close()
+        return Revelation(self)
 
     @property
     def error(self) -> float | None:
-        """The guess over the truth, less one: 0.25 is a quarter too high. None until it is revealed."""
-        return self.answer / self.actual - 1 if self.actual else None
+        """The newest guess over the truth, less one: 0.25 is a quarter too high. None before both, and for choices."""
+        if not self.answers or not isinstance(self.actual, int):
+            return None
+        return int(self.answers[-1]) / self.actual - 1
+
+    def _read(self, value: str | int) -> int | str:
+        if self.choices is None:
+            return parse_bytes(value)
+        if value not in self.choices:
+            raise BadValue(f"{value!r} is not an answer here: give one of {', '.join(map(repr, self.choices))}.")
+        return value
+
+    def _close(self) -> None:
+        """Keep the guess, the first time that there is both an answer and the truth."""
+        if not self._open or not self.answers or self.actual is None:
+            return
+        self._open = False
+        with suppress(NotWritten, NotRead):  # the lesson goes on without a score
+            guesses.append(self.question, self.answers, self.actual)
+            self._score = guesses.score()
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        from memlab.lab.guess_box import GuessBox
+
+        display(
+            GuessBox(
+                self.question,
+                self.choices,
+                answer=lambda value: self.answer(value).judgement(""),
+                still=self._repr_markdown_(),
+            )
+        )
 
     def __str__(self) -> str:
-        return f"{self.question} {self._judgement('')}"
+        return f"{self.question} {self.judgement('')}"
 
     def _repr_markdown_(self) -> str:
-        return f"{self.question}\n\n{self._judgement('**')}"
+        return f"{self.question}\n\n{self.judgement('**')}"
 
-    def _judgement(self, bold: str) -> str:
-        guess = f"Your guess: {format_bytes(self.answer)}."
-        if self.actual is None or self.error is None:
-            return f"{guess} Now run the next cell."
-        percent = round(100 * abs(self.error))
-        how = "right" if percent == 0 else f"{percent}% too {'high' if self.error > 0 else 'low'}"
-        return f"{guess} It is {format_bytes(self.actual)}: {bold}{how}{bold}."
+    def judgement(self, bold: str) -> str:
+        """What is known so far, as a text; the verdict between two of ``bold``."""
+        told = self.actual is not None and (self.answers or not self._open)
+        if not told:
+            return f"{self._said()} {NEXT}" if self.answers else "Write your answer into the box, and only then go on."
+        truth = self.actual if self.choices else format_bytes(int(self.actual or 0))
+        if not self.answers:
+            return f"It is {truth}."
+        return " ".join(filter(None, (self._said(), f"It is {truth}: {bold}{self._how()}{bold}.", self._score)))
+
+    def _said(self) -> str:
+        texts = [str(answer) if self.choices else format_bytes(int(answer)) for answer in self.answers]
+        return f"Your guess: {texts[0]}." if len(texts) == 1 else f"Your guesses: {', then '.join(texts)}."
+
+    def _how(self) -> str:
+        if self.choices:
+            return "right" if self.answers[-1] == self.actual else "not this one"
+        error = self.error or 0.0
+        percent = round(100 * abs(error))
+        return "right" if percent == 0 else f"{percent}% too {'high' if error > 0 else 'low'}"
+
+
+class Revelation:
+    """What a cell shows that reveals: the judgement, or a word that the guess is missing."""
+
+    def __init__(self, guess: Guess):
+        self.guess = guess
+
+    def __str__(self) -> str:
+        return self._text("")
+
+    def _repr_markdown_(self) -> str:
+        return self._text("**")
+
+    def _repr_mimebundle_(self, **chosen: Any) -> dict[str, str]:
+        return {"text/plain": str(self), "text/markdown": self._repr_markdown_()}
+
+    def _text(self, bold: str) -> str:
+        guess = self.guess
+        if guess.answers or not guess._open:
+            return guess.judgement(bold)
+        return (
+            f"{bold}Guess first.{bold} Write your answer into the box above, then run this cell again. "
+            "(In front of a class, `reveal(..., for_all=True)` tells it at once.)"
+        )

@@ -3,20 +3,22 @@
 from collections.abc import Callable, Mapping
 from concurrent import futures
 from functools import partial
-from html import escape
 from typing import Any
 
 import ipywidgets as widgets
 
-from memlab.display import html
 from memlab.errors import MemlabError
-from memlab.lab.controls import LABEL_WIDTH, make_control
-from memlab.lab.screen import Words
+from memlab.lab.cells import forget, watch
+from memlab.lab.controls import LABEL_WIDTH, explain, make_control
+from memlab.lab.export import still
+from memlab.lab.look import box, button, header, line, menu, quietly
 from memlab.lab.session import Session
+from memlab.lab.style import style
+from memlab.lab.taking import Taking
 from memlab.lab.words import run_name
-from memlab.palette import LIMIT, QUIET_INK
 from memlab.protocol import Train
 from memlab.trace import Trace
+from memlab.units import format_bytes
 from memlab.vgpu import CARDS
 
 PATIENCE = 20.0  # seconds for the first prediction, which a panel appears with
@@ -26,9 +28,11 @@ class Lab:
     """Sliders on a ``train`` function, its memory predicted as they move and drawn while it trains.
 
     Show it by naming it at the end of a cell. A moved slider shows at once what a step would take on the card chosen
-    in the menu, which need not be there. Run trains for real, Stop ends the run, at the latest after the step it is in;
-    a slider moved meanwhile counts from the next run on. Where runs of this panel were recorded on other machines, a
-    menu shows them again.
+    in the menu, which need not be there. Run trains for real, Stop ends the run, at the latest some seconds later; a
+    slider moved meanwhile counts from the next run on. What was predicted before is shown again at once, until a cell
+    runs: it may change what ``train`` does. What lies between is shown nearly, and says so, until it is predicted.
+    While nothing happens, what may be chosen next is predicted, for at most 15 seconds after each move. Where runs of
+    this panel were recorded on other machines, a menu shows them again.
 
     Args:
         train: ``train(device, **settings)``, a generator that yields its loss once a step.
@@ -64,7 +68,7 @@ class Lab:
         self.session = Session(
             train, controls, steps=steps, device=device, budget=budget, gpu=gpu, title=title, models=models
         )
-        self._build("" if budget is None else str(budget))
+        self._build()
         self.session.screen.on_change = self._show
 
     @property
@@ -106,18 +110,31 @@ class Lab:
         """Ask the run, or the prediction, that is going on to end."""
         self.session.stop()
 
+    def close(self) -> None:
+        """End what goes on and take the panel off the page; its runs stay in ``traces``.
+
+        A cell that makes a panel and runs again closes the one that it made before.
+        """
+        forget(self)
+        self.session.close()
+        _close(self._panel)
+
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
         if job := self.session.predict():
             futures.wait([job], PATIENCE)
-        if self.session.prediction is not None:
-            self._panel.still = html(self.session.prediction)
+        if self._panel.comm is None:
+            self._build()  # it was closed
+        screen = self.session.screen
+        if screen.view is not None:
+            self._panel.still = still(screen.view, screen.sentence)
+        watch(self)
         display(self._panel)
 
     # Building
 
-    def _build(self, budget: str) -> None:
+    def _build(self) -> None:
         session = self.session
         self._controls = {
             name: make_control(choice, session.screen.settings[name]) for name, choice in session.choices.items()
@@ -125,62 +142,83 @@ class Lab:
         for name, control in self._controls.items():
             control.on_change = partial(self._moved, name)
             control.on_refusal = session.refuse
-        self._card_menu = _menu("predict for", list(CARDS), value=session.gpu)
+        self._build_menus()
+        self._taking = Taking(session)
+        self._texts = {name: widgets.HTML() for name in _MARKUP}
+        for name in _MARKUP:
+            self._show(name)
+        self._first = (dict(session.screen.settings), session.model, session.gpu, session.budget)
+        body = widgets.HBox([self._left(), self._right()])
+        body.add_class("memlab-body")
+        self._panel = _Panel([widgets.HTML(style() + header(session.title, session.device)), body])
+        self._panel.add_class("memlab")
+
+    def _build_menus(self) -> None:
+        session = self.session
+        cards = [(f"{card.name}, {format_bytes(card.room)} for PyTorch", card.name) for card in CARDS.values()]
+        self._card_menu = menu("predict for", cards, "The card that predictions are for", value=session.gpu)
         self._card_menu.observe(lambda change: session.choose_card(change["new"]), "value")
-        self._model_menu = _menu("model", list(session.models), value=session.model)
+        self._model_menu = menu("model", list(session.models), "The model that is predicted", value=session.model)
         self._model_menu.layout.display = None if len(session.models) > 1 else "none"
         self._model_menu.observe(lambda change: session.choose_model(change["new"]), "value")
         self._budget_box = widgets.Text(
-            budget,
+            session.budget,
             placeholder="none, or 15 GiB",
             continuous_update=False,
             description="budget",
             style={"description_width": LABEL_WIDTH},
             layout={"width": "auto"},
         )
+        explain(self._budget_box, "A run that needs more memory than this runs out of it; empty for no budget")
         self._budget_box.observe(lambda change: session.choose_budget(change["new"]), "value")
-        self._replay_menu = _menu("recorded", [("choose", None), *((run_name(run), run) for run in session.recorded)])
+        runs = [("choose", None), *((run_name(run), run) for run in session.recorded)]
+        self._replay_menu = menu("recorded", runs, "Runs of this panel on other machines, to look at")
         self._replay_menu.layout.display = None if session.recorded else "none"
         self._replay_menu.observe(lambda change: self._replay_chosen(change["new"]), "value")
-        self._texts = {name: widgets.HTML() for name in _MARKUP}
-        for name in _MARKUP:
-            self._show(name)
-        body = widgets.HBox([self._left(), self._right()], layout={"flex_flow": "row wrap"})
-        self._panel = _Panel([widgets.HTML(_header(session.title, session.device)), body], layout={"padding": "8px"})
 
     def _left(self) -> widgets.VBox:
-        """The controls, the buttons, and two lines: what the run does, and what the learner's last move means."""
-        run = widgets.Button(description="Run", button_style="success", layout={"flex": "1 1 0", "height": "36px"})
-        stop = widgets.Button(description="Stop", layout={"flex": "1 1 0", "height": "36px"})
-        run.on_click(lambda button: self._run_pressed())
-        stop.on_click(lambda button: self.stop())
+        """The controls, the buttons, what the run does and what the last move means, and what can be taken away."""
+        run = button("Run", f"Train {self.session.steps} steps with these settings", self._run_pressed, style="success")
+        stop = button("Stop", "End the run, or the prediction, that is going on", self.stop)
+        reset = button("Reset", "Move all controls back to where they began", self._reset)
         controls = [control.widget for control in self._controls.values()]
         menus = [self._model_menu, self._card_menu, self._budget_box, self._replay_menu]
-        buttons = widgets.HBox([run, stop], layout={"margin": "10px 0 6px 0"})
-        return widgets.VBox(
-            [*controls, *menus, buttons, self._texts["status"], self._texts["pending"], self._texts["note"]],
-            layout={"flex": "1 1 330px", "max_width": "430px", "margin": "0 16px 8px 0"},
-        )
+        buttons = widgets.HBox([run, stop, reset], layout={"margin": "8px 0 0 0"})
+        said = [self._texts[name] for name in ("status", "pending", "note")]
+        left = widgets.VBox([*controls, *menus, buttons, *said, *self._taking.widgets])
+        left.add_class("memlab-left")
+        return left
 
     def _right(self) -> widgets.VBox:
-        """The pictures and their sentence: beside the controls where there is room, else below them."""
+        """The pictures and their sentence: beside the controls where there is room, else above them."""
         pictures = [self._texts[name] for name in ("memory", "progress", "sentence")]
         for picture in pictures:
             picture.layout = widgets.Layout(width="100%", margin="0")
-        return widgets.VBox(pictures, layout={"flex": "3 1 460px", "min_width": "0"})
+        right = widgets.VBox(pictures)
+        right.add_class("memlab-right")
+        return right
 
     # What happens. Callbacks run in the kernel's own thread, so they only set values or queue a run.
 
     def _show(self, name: str) -> None:
         """Bring the widgets up to date with an attribute of the screen."""
-        value = getattr(self.session.screen, name)
+        screen = self.session.screen
+        value = getattr(screen, name)
         if name in self._texts:
             self._texts[name].value = _MARKUP[name](value)
+        if name in ("memory", "rows"):
+            self._taking.follow()
         elif name == "settings":
             for setting, control in self._controls.items():
                 control.value = value[setting]
         elif name == "recorded":
             self._replay_menu.value = value if value in self.session.recorded else None
+
+    def _reset(self) -> None:
+        settings, model, gpu, budget = self._first
+        for name, control in self._controls.items():
+            control.value = settings[name]
+        self._model_menu.value, self._card_menu.value, self._budget_box.value = model, gpu, budget
 
     def _moved(self, name: str) -> None:
         self.session.choose(name, self._controls[name].value)
@@ -214,39 +252,18 @@ class _Panel(widgets.VBox):
         return "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."
 
 
-def _menu(description: str, options: list[Any], **chosen: Any) -> widgets.Dropdown:
-    style, layout = {"description_width": LABEL_WIDTH}, {"width": "auto"}
-    return widgets.Dropdown(options=options, description=description, style=style, layout=layout, **chosen)
-
-
-def _header(title: str, device: str) -> str:
-    style = "display:flex;flex-wrap:wrap;justify-content:space-between;align-items:baseline"
-    source = f'<span style="color:{QUIET_INK}">Run measures on {escape(device)}</span>'
-    return f'<div style="{style}"><h3 style="margin:4px 0">{escape(title)}</h3>{source}</div>'
-
-
-def _line(words: Words) -> str:
-    if not words.text:
-        return ""
-    role, color = ("alert", LIMIT) if words.alert else ("status", QUIET_INK)
-    return f'<div role="{role}" style="line-height:1.4;color:{color}">{escape(words.text)}</div>'
-
-
-def _quietly(text: str) -> str:
-    # Without a role: it changes with every move, and is not to be read out each time.
-    return f'<div style="line-height:1.4;min-height:1.4em;color:{QUIET_INK}">{escape(text)}</div>'
-
-
-def _box(text: str) -> str:
-    style = "background:#F6F8FA;border-radius:6px;padding:8px 12px;line-height:1.5;font-size:15px;color:#222"
-    return f'<div style="{style}">{escape(text)}</div>'
+def _close(widget: widgets.Widget) -> None:
+    for part in (*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None)):
+        if part is not None:
+            _close(part)
+    widget.close()
 
 
 _MARKUP: dict[str, Callable[..., str]] = {
     "memory": str,
     "progress": str,
-    "sentence": _box,
-    "status": _line,
-    "pending": _quietly,
-    "note": _line,
+    "sentence": box,
+    "status": line,
+    "pending": quietly,
+    "note": line,
 }

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent import futures
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from memlab import logbook
@@ -13,21 +14,24 @@ from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
 from memlab.lab.checks import check_choices, check_models
-from memlab.lab.drawing import memory_chart, steps_chart
 from memlab.lab.forecast import Forecast
+from memlab.lab.progress import steps_chart
 from memlab.lab.ranks import of_train, open_run, steps_of_ranks, steps_until
 from memlab.lab.remembered import Case
-from memlab.lab.screen import Screen
-from memlab.lab.words import failure_sentence, recorded_summary, summary
+from memlab.lab.rows import add
+from memlab.lab.screen import Screen, View
+from memlab.lab.words import ending, failure_sentence, recorded_summary, summary
 from memlab.lab.worker import Job, Stopping
 from memlab.protocol import Train, check_settings
 from memlab.run import Run
+from memlab.text import message
 from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
 from memlab.vgpu import find_card
 
 SECONDS_PER_FRAME = 0.1
 GHOSTS = 3
+FINAL = -2  # drawn once more when the run has ended: no step has this number
 
 
 class Session:
@@ -41,6 +45,7 @@ class Session:
         screen: what there is to see.
         device: the name of the device that runs are measured on.
         gpu: the name of the card that predictions are for.
+        budget: of what is measured, as it was given or typed.
         models: what may be predicted, the settings that make it by its name; the last is what Run trains.
         model: the name of the one that is.
     """
@@ -69,12 +74,12 @@ class Session:
         Run(train, of_train(settings), opened, steps=steps, budget=budget)  # says at once what is wrong
         self.device = opened.name
         self.title = title or getattr(train, "__name__", "train").replace("_", " ").capitalize()
-        self.recorded = recorded.runs(self.title)
-        self._budget = "" if budget is None else str(budget)
+        self.recorded = recorded.runs(self.title, self.refuse)
+        self.budget = f"{budget} B" if isinstance(budget, int) else budget or ""
         self.gpu = find_card(gpu).name
         self.models = check_models(train, models or {}, settings)
         self.model = next(iter(self.models))
-        self._forecast = Forecast(train, self.choices, self.models, self.screen)
+        self._forecast = Forecast(train, self.choices, self.models, self.screen, self._budget_or_none)
         self._worker = self._forecast.worker
         self.screen.say(f"Ready: Run trains {steps} steps.")
         self.screen.show(sentence="Move a slider to see what a training step would take, press Run to train.")
@@ -83,6 +88,11 @@ class Session:
     def traces(self) -> tuple[Trace, ...]:
         """The last three runs, those that the charts show, the newest last."""
         return tuple(self._finished)
+
+    @property
+    def train(self) -> Train:
+        """What the panel is of."""
+        return self._train
 
     @property
     def prediction(self) -> Trace | None:
@@ -130,7 +140,7 @@ class Session:
 
     def choose_budget(self, text: str) -> None:
         """Change the budget of the next runs: a size, ``""`` or ``"none"``; other text is refused on the screen."""
-        self._budget = text.strip()
+        self.budget = text.strip()
         try:
             budget = self._parse_budget()
         except BadValue as refusal:
@@ -138,6 +148,8 @@ class Session:
         else:
             words = f"a budget of {format_bytes(budget)}" if budget else "no budget"
             self.screen.note_down(f"From the next run on: {words}.")
+            if self.screen.view is not None and not self.busy:
+                self.screen.look_at(replace(self.screen.view, budget=budget))
 
     def refuse(self, refusal: MemlabError) -> None:
         """Say what could not be done."""
@@ -168,7 +180,7 @@ class Session:
             while not futures.wait([job], timeout=0.2).done:
                 pass
         except KeyboardInterrupt:
-            job.stopping.set()
+            self._worker.stop()
             futures.wait([job])
             raise
         trace = job.result()
@@ -185,14 +197,27 @@ class Session:
         self._worker.submit(lambda stopping: self._replay_in_worker(trace))
 
     def stop(self) -> None:
-        """Ask the run or the prediction that is going on to end."""
-        if self._job is not None and self.busy:
-            self._job.stopping.set()
-            self.screen.say("Stopping.")
+        """Ask the run or the prediction that is going on to end; after some seconds it is broken off."""
+        if self.busy:
+            self.screen.say("Stopping.")  # first: the worker may say at once that it has
+            self._worker.stop()
         elif self._worker.stop():
             self.screen.say("Stopped the prediction. Ready.")
         else:
             self.screen.say("Nothing is running: press Run to start.")
+
+    def hold(self) -> None:
+        """Code runs that may change what ``train`` does: forget what was predicted, and predict only what is chosen."""
+        self._forecast.hold()
+
+    def look_ahead(self) -> None:
+        """When nothing else is to be done, predict what may be chosen next."""
+        self._forecast.look_ahead()
+
+    def close(self) -> None:
+        """End what goes on, and keep nothing but the runs."""
+        self._worker.stop()
+        self.hold()
 
     def _moved(self) -> None:
         if self.busy:
@@ -213,7 +238,12 @@ class Session:
             self.screen.show(recorded=None, progress="")
 
     def _parse_budget(self) -> int | None:
-        return parse_bytes(self._budget) if self._budget not in ("", "none") else None
+        return parse_bytes(self.budget) if self.budget not in ("", "none") else None
+
+    def _budget_or_none(self) -> int | None:
+        with suppress(BadValue):  # said when it was typed
+            return self._parse_budget()
+        return None
 
     def _start(self, settings: dict[str, Any], budget: int | None) -> Job:
         self._running = running = self.screen.settings | settings
@@ -227,11 +257,14 @@ class Session:
     # What the worker does
 
     def _replay_in_worker(self, trace: Trace) -> None:
-        self.screen.show(
-            memory=memory_chart(trace, (), origin=f"recorded on {trace.device}"),
-            progress=steps_chart(trace.steps, (), len(trace.steps)),
-            sentence=recorded_summary(trace),
-        )
+        if self.screen.recorded is not trace:
+            return  # something else was chosen meanwhile
+        try:
+            self.screen.look_at(View(trace, self.choices.keys(), recorded=True))
+            progress = steps_chart(trace.steps, (), len(trace.steps))
+            self.screen.show(progress=progress, sentence=recorded_summary(trace))
+        except Exception as error:  # it comes from outside: of what is in it anything may be wrong
+            self.refuse(MemlabError(f"This recorded run cannot be drawn: {type(error).__name__}: {message(error)}"))
 
     def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: Stopping) -> Trace | None:
         try:
@@ -241,6 +274,7 @@ class Session:
             raise
         if trace is not None:
             self._finished.append(trace)
+            self.screen.show(rows=add(self.screen.rows, trace, self.choices.keys()))
             self._log(trace)
         return trace
 
@@ -268,9 +302,8 @@ class Session:
             self.screen.say("Stopped before the first step. Ready.")
             return None
         trace = run.trace()
-        self._draw(run, budget, -1)
-        ending = self._ending(trace, stopping.is_set())
-        self.screen.say(f"{ending} after {len(trace.steps)} of {self.steps} steps. Ready.")
+        self._draw(run, budget, FINAL)
+        self.screen.say(ending(trace, self.steps, stopping.is_set()))
         return trace
 
     def _draw_steps(self, run: Run | ClusterRun, budget: int | None, stopping: Stopping) -> None:
@@ -280,24 +313,17 @@ class Session:
                 drawn_step = self._draw(run, budget, drawn_step)
                 drawn_at = time.monotonic()
 
-    def _ending(self, trace: Trace, stopped: bool) -> str:
-        if trace.oom:
-            return "Out of memory"
-        if len(trace.steps) == self.steps:
-            return "Done"
-        return "Stopped" if stopped else "The training loop ended"
-
     def _draw(self, run: Run | ClusterRun, budget: int | None, drawn_step: int) -> int:
         """Draw what has changed; the memory chart only where there is a newer X-ray."""
         ghosts = list(self._finished)
         if run.xray_step != drawn_step:
             trace = run.trace()
-            self.screen.show(
-                memory=memory_chart(trace, ghosts, budget=budget),
-                sentence=summary(trace, ghosts, self._prediction_of(trace)),
-            )
+            self.screen.look_at(View(trace, self.choices.keys(), ghosts=ghosts, budget=budget))
+            self.screen.show(sentence=summary(trace, ghosts, self._prediction_of(trace)))
         earlier = [ghost.steps for ghost in ghosts]
-        self.screen.show(progress=steps_chart(run.steps, earlier, self.steps, steps_of_ranks(run)))
+        going_on = drawn_step != FINAL
+        progress = steps_chart(run.steps, earlier, self.steps, steps_of_ranks(run), going_on=going_on)
+        self.screen.show(progress=progress)
         return run.xray_step
 
     def _prediction_of(self, trace: Trace) -> Trace | None:

@@ -1,11 +1,14 @@
 """What the panel says in words: the same as its pictures, for a class room's last row and for screen readers."""
 
 import traceback
+from collections.abc import Iterable
 
 from memlab.protocol import Train
-from memlab.text import capital
+from memlab.text import capital, message
 from memlab.trace import Trace
 from memlab.units import format_bytes
+
+ABOUT = "about this, until it is predicted exactly"  # said of :func:`memlab.lab.preview.between`
 
 
 def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
@@ -23,12 +26,16 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     return _sentences(words)
 
 
-def prediction_summary(trace: Trace, before: Trace | None, warning: str = "", *, name: str = "") -> str:
+def prediction_summary(
+    trace: Trace, before: Trace | None, warning: str = "", *, name: str = "", budget: int | None = None
+) -> str:
     """What would happen on the card, compared with the prediction before; the warning says what the trace does not."""
     first = capital(f"{name}predicted for {_a(trace.device)}: {trace.sentence}")
     if trace.oom:
         return _sentences([first, trace.oom.message, *trace.notes])
     words = [first, warning, *trace.notes]
+    if budget is not None and trace.peak_allocated > budget:
+        words.insert(1, f"That is {format_bytes(trace.peak_allocated - budget)} over the budget")
     if trace.world_size > 1:
         words.insert(1, f"That is rank {trace.rank} of {trace.world_size}; {_sends(trace)}")
     if trace.peak_reserved is not None:
@@ -36,6 +43,38 @@ def prediction_summary(trace: Trace, before: Trace | None, warning: str = "", *,
     if before is not None and before.device == trace.device and _chosen(before) != _chosen(trace):
         words.append(_comparison(trace, before, "the settings before"))
     return _sentences(words)
+
+
+def heading(trace: Trace, names: Iterable[str], model: str = "") -> str:
+    """The settings that a panel controls, and the model: ``batch 20 · checkpoint every 0 · GPT-2 small``."""
+    return " · ".join([*_said(trace, names), *filter(None, [model])]) or "Memory in one step"
+
+
+def origin(trace: Trace, *, recorded: bool = False) -> str:
+    """Where a run comes from: ``predicted for a T4``."""
+    if trace.source == "about":
+        return f"{ABOUT} for {_a(trace.device)}"
+    if trace.source == "predicted":
+        return f"predicted for {_a(trace.device)}"
+    return f"{'recorded' if recorded else 'measured'} on {trace.device}"
+
+
+def difference(trace: Trace, other: Trace, names: Iterable[str]) -> str:
+    """What an earlier run was set to where it differs from this one: ``before: batch 8``."""
+    here = set(_said(trace, names := list(names)))
+    there = [text for text in _said(other, names) if text not in here]
+    return f"before: {', '.join(there) or 'the same settings'}"
+
+
+def _said(trace: Trace, names: Iterable[str]) -> list[str]:
+    settings = {**trace.settings, "world_size": trace.world_size}
+    return [setting_text(name, settings[name]) for name in names if name in settings]
+
+
+def setting_text(name: str, value: object) -> str:
+    """A setting as people say it: ``batch 8``, ``compiled on``."""
+    words = ("off", "on")[value] if isinstance(value, bool) else value
+    return f"{name.replace('_', ' ').removesuffix(' size')} {words}"
 
 
 def run_name(trace: Trace) -> str:
@@ -75,11 +114,20 @@ def _a(name: str) -> str:
 def _comparison(trace: Trace, before: Trace, what: str) -> str:
     if trace.oom or before.oom or not before.peak_allocated:
         return ""
-    change = trace.peak_allocated / before.peak_allocated - 1
-    than = f"{abs(change):.0%} {'below' if change < 0 else 'above'}" if round(abs(change), 2) else "the same as"
+    than = _times(trace.peak_allocated / before.peak_allocated)
     work = trace.flops / before.flops if before.flops else 1
     cost = f"; a step takes {work:.2f} times its arithmetic" if round(work, 2) != 1 else ""
     return f"That is {than} {what}{cost}"
+
+
+def _times(ratio: float) -> str:
+    """A ratio as people say it: "12.7 times", "44% above", "the same as", "0.23 times"."""
+    if ratio < 0.005:
+        return "less than a hundredth of"
+    if 0.495 <= ratio < 1.995:
+        percent = round(100 * abs(ratio - 1))
+        return f"{percent}% {'below' if ratio < 1 else 'above'}" if percent else "the same as"
+    return f"{ratio:.{2 if ratio < 9.995 else 1 if ratio < 99.95 else 0}f} times"
 
 
 def failure_sentence(error: BaseException, train: Train) -> str:
@@ -87,4 +135,15 @@ def failure_sentence(error: BaseException, train: Train) -> str:
     code = getattr(train, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
     where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if code and lines else ""
-    return f"{type(error).__name__}: {str(error).rstrip('.')}{where}. Mend it and press Run again."
+    return f"{type(error).__name__}: {message(error).rstrip('.')}{where}. Mend it and press Run again."
+
+
+def ending(trace: Trace, steps: int, stopped: bool) -> str:
+    """How a run of at most so many steps ended."""
+    if trace.oom:
+        how = "Out of memory"
+    elif len(trace.steps) == steps:
+        how = "Done"
+    else:
+        how = "Stopped" if stopped else "The training loop ended"
+    return f"{how} after {len(trace.steps)} of {steps} steps. Ready."

@@ -8,7 +8,7 @@ from memlab.nets.checkpointing import run_layers
 
 
 class Attention(nn.Module):
-    """Self-attention, all heads at once, by ``F.scaled_dot_product_attention``; if ``causal``, to the past alone."""
+    """Self-attention, all heads at once, by :meth:`mix`; if ``causal``, to the past alone."""
 
     def __init__(self, width: int, heads: int, causal: bool = True):
         super().__init__()
@@ -22,8 +22,11 @@ class Attention(nn.Module):
         batch, tokens, _ = x.shape
         qkv = self.qkv(x).view(batch, tokens, 3, self.heads, -1)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
-        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, -1))
+        return self.out(self.mix(query, key, value).transpose(1, 2).reshape(batch, tokens, -1))
+
+    def mix(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Three of ``(batch, heads, tokens, head size)`` to one; another function may be set in its place."""
+        return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
 
 
 class Block(nn.Module):

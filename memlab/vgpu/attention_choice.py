@@ -28,6 +28,9 @@ def choose_attention(
 
     The rules are those of ``native/transformers/cuda/sdp_utils.cpp``: of the backends that are allowed, in
     order of priority, the first that can. cuDNN comes first on sm_90 and sm_100.
+
+    Raises:
+        RuntimeError: what PyTorch raises where none of those that are allowed can.
     """
     order = attention_order()
     if order[:3] == DEFAULT_ORDER[:3] and card.sm in (90, 100, 103):
@@ -42,6 +45,8 @@ def choose_attention(
         for backend in order:
             if backend in _CAN and _CAN[backend](card, query, key, value, mask, dropout_p, is_causal):
                 return backend
+    if not torch.backends.cuda.math_sdp_enabled():
+        raise RuntimeError("No available kernel. Aborting execution.")
     return MATH
 
 

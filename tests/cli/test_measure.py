@@ -128,11 +128,6 @@ def test_a_full_disk_loses_neither_the_table_nor_the_old_file(loop, tmp_path, mo
     assert file.read_text() == "old"
 
 
-def test_an_exception_of_train_comes_out_as_it_is(loop):
-    with pytest.raises(ZeroDivisionError):
-        cli.main(["measure", f"{loop}:broken", "--device", "cpu"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -233,3 +228,19 @@ def test_a_word_that_is_no_setting_is_refused(word):
     with pytest.raises(BadValue, match="give key=value, as in batch_size=8") as caught:
         read_settings([word])
     assert str(caught.value).startswith(repr(word))
+
+
+def test_the_readers_own_error_is_shown_with_the_readers_frames_alone(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text("def train(device):\n    helper()\n    yield\n\ndef helper():\n    raise KeyError('gone')\n")
+    assert cli.main(["measure", f"{file}:train"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("mine.py") == 2
+    assert "memlab/run.py" not in said
+    assert said.endswith("KeyError: 'gone'\n")
+
+
+def test_an_error_of_memlab_itself_is_not_hidden(monkeypatch):
+    monkeypatch.setattr("memlab.cli.logbook.read", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["logbook"])

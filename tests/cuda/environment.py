@@ -37,7 +37,7 @@ def requirements(torch: str) -> list[str]:
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    named = {_name(line) for line in (*project["dependencies"], *extras["test"], *extras["models"])}
+    named = {_name(line) for line in (*project["dependencies"], *extras["lab"], *extras["test"], *extras["models"])}
     pinned = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if _name(line) in named - UNUSED]
     return [f"torch==={torch}", *pinned]
 

@@ -13,7 +13,8 @@ from memlab.devices import open_device
 from memlab.errors import MemlabError
 from memlab.lab import Claim, Lab, verdict
 from memlab.lab.choices import make_choice
-from memlab.lab.drawing import memory_chart, steps_chart
+from memlab.lab.progress import steps_chart
+from memlab.lab.screen import View
 from memlab.lab.steady import MOST_STEPS, Footprint, unsteadiness
 from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, run_name, summary
 from memlab.plots import bars, curve
@@ -24,6 +25,9 @@ from tests.golden import traces
 from tests.golden.traces import FAILED, MEASURED, ON_A_CARD, PREDICTED, PREDICTED_TO_FAIL, SMALLER, WITH_NOTES
 
 TRACES = {name: value for name, value in vars(traces).items() if isinstance(value, Trace)}
+
+
+NAMES = ("batch_size", "precision")
 
 
 def listed(lines):
@@ -52,6 +56,7 @@ def test_what_the_panel_says(golden):
         "a run that failed": summary(FAILED, [MEASURED], None),
         "a prediction": prediction_summary(PREDICTED, None),
         "a prediction after another": prediction_summary(PREDICTED, TRACES["PREDICTED"]),
+        "a prediction over the budget": prediction_summary(PREDICTED, None, budget=100 * MIB),
         "a prediction with notes": prediction_summary(WITH_NOTES, None),
         "a prediction that grows": prediction_summary(PREDICTED, None, unsteadiness(growing)),
         "a prediction in turn": prediction_summary(PREDICTED, None, unsteadiness(in_turn)),
@@ -73,20 +78,17 @@ def test_what_the_command_line_says(golden):
 @pytest.mark.parametrize(
     ("name", "draw"),
     [
-        ("memory_chart.svg", lambda: memory_chart(MEASURED, [SMALLER], budget=300 * MIB)),
-        ("memory_chart_failed.svg", lambda: memory_chart(FAILED, [], budget=128 * MIB)),
-        (
-            "memory_chart_predicted.svg",
-            lambda: memory_chart(PREDICTED, (), origin="predicted", capacity=15 * GIB),
-        ),
-        ("memory_chart_full.svg", lambda: memory_chart(PREDICTED, (), origin="predicted", capacity=250 * MIB)),
-        ("steps_chart.svg", lambda: steps_chart(MEASURED.steps, [SMALLER.steps[:2]], 5)),
+        ("memory_chart.html", View(MEASURED, NAMES, ghosts=[SMALLER], budget=300 * MIB).draw),
+        ("memory_chart_failed.html", View(FAILED, NAMES, ghosts=[MEASURED], budget=128 * MIB).draw),
+        ("memory_chart_predicted.html", View(PREDICTED, NAMES, "GPT-2 small", budget=220 * MIB, room=15 * GIB).draw),
+        ("memory_chart_full.html", View(PREDICTED_TO_FAIL, NAMES, room=250 * MIB).draw),
+        ("steps_chart.html", lambda: steps_chart(MEASURED.steps, [SMALLER.steps[:2]], 5, going_on=True)),
     ],
 )
 def test_the_pictures_of_the_panel(golden, name, draw):
-    svg = draw()
-    ElementTree.fromstring(svg)  # it is whole
-    golden(name, svg.replace("><", ">\n<") + "\n")  # a line for each element, so that a change can be read
+    html = draw()
+    ElementTree.fromstring(html)  # it is whole
+    golden(name, html.replace("><", ">\n<") + "\n")  # a line for each element, so that a change can be read
 
 
 def train(device, *, batch_size=8):
@@ -134,6 +136,8 @@ REFUSED = {
     "sweep(x=[1])": lambda: sweep(train, x=[1]),
     "check_settings(x=1)": lambda: check_settings(train, {"x": 1}),
     "parse_bytes(-1)": lambda: parse_bytes(-1),
+    "parse_bytes('20')": lambda: parse_bytes("20"),
+    "parse_bytes('1,5 GiB')": lambda: parse_bytes("1,5 GiB"),
     "open_device('tpu')": lambda: open_device("tpu"),
     "open_device('meta')": lambda: open_device("meta"),
     "find_card('K80')": lambda: find_card("K80"),
@@ -141,7 +145,7 @@ REFUSED = {
     "Trace.from_json(another format)": lambda: Trace.from_json('{"memlab_trace": 0}'),
     "bars({})": lambda: bars({}),
     "curve(depth)": lambda: curve([MEASURED], "depth"),
-    "Guess('much')": lambda: Guess("How much?", "much"),
+    "Guess('much')": lambda: Guess("How much?").answer("much"),
     "Claim('maybe')": lambda: Claim("It helps", "maybe", "no"),
     "verdict([])": lambda: verdict([]),
     "Saving(wrong source)": lambda: Saving("it", (PREDICTED, PREDICTED), (PREDICTED, PREDICTED)),

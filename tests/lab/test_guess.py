@@ -1,24 +1,125 @@
+import json
+from unittest import mock
+
 import pytest
 
 from memlab import Guess
 from memlab.errors import BadValue
+from memlab.lab import guesses
+
+QUESTION = "How much does it take?"
+
+
+@pytest.fixture(autouse=True)
+def _own_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "logbook.jsonl"))
 
 
 def test_a_guess_is_kept_with_its_error():
-    guess = Guess("How much does it take?", "150 MiB")
+    guess = Guess(QUESTION).answer("150 MiB")
     assert guess.error is None
-    assert str(guess) == "How much does it take? Your guess: 150 MiB. Now run the next cell."
-    assert guess.reveal(100 * 2**20) is guess
+    assert str(guess) == f"{QUESTION} Your guess: 150 MiB. Now run the next cell."
+    shown = str(guess.reveal(100 * 2**20))
     assert guess.error == pytest.approx(0.5)
-    assert str(guess) == "How much does it take? Your guess: 150 MiB. It is 100 MiB: 50% too high."
-    assert guess._repr_markdown_().endswith("It is 100 MiB: **50% too high**.")
+    assert shown == "Your guess: 150 MiB. It is 100 MiB: 50% too high. So far 0 of 1 guess right or within a quarter."
+    assert "It is 100 MiB: **50% too high**." in guess._repr_markdown_()
+
+
+def test_nothing_is_told_before_a_guess():
+    guess = Guess(QUESTION)
+    shown = guess.reveal(123 * 2**20)
+    for text in (str(guess), guess._repr_markdown_(), str(shown), shown._repr_markdown_(), repr(shown)):
+        assert "123" not in text
+    assert str(shown).startswith("Guess first.")
+    guess.answer(100 * 2**20)
+    assert "It is 123 MiB: **19% too low**." in shown._repr_markdown_()
+
+
+def test_a_teacher_reveals_for_all():
+    shown = Guess(QUESTION).reveal(100 * 2**20, for_all=True)
+    assert str(shown) == "It is 100 MiB."
+    assert guesses.score() == ""
+
+
+def test_several_guesses_are_kept_and_the_last_is_judged():
+    guess = Guess(QUESTION).answer("50 MiB").answer("90 MiB").answer("90 MiB")
+    assert str(guess.reveal(100 * 2**20)).startswith(
+        "Your guesses: 50.0 MiB, then 90.0 MiB. It is 100 MiB: 10% too low."
+    )
+    guess.answer("100 MiB")  # too late
+    assert guess.answers == [50 * 2**20, 90 * 2**20]
+    assert json.loads(guesses.guesses_file().read_text())["answers"] == guess.answers
+
+
+def test_choices():
+    guess = Guess("Which is it?", choices=["weights", "activations"]).answer("weights")
+    assert "It is activations: not this one." in str(guess.reveal("activations"))
+    assert guess.error is None
+    right = Guess("And now?", choices=["weights", "activations"]).answer("weights")
+    assert "It is weights: right. So far 1 of 2 guesses right or within a quarter." in str(right.reveal("weights"))
+
+
+def test_a_question_counts_once():
+    for answer in ("90 MiB", "100 MiB"):
+        guess = Guess(QUESTION).answer(answer)
+        shown = str(guess.reveal(300 * 2**20))
+    assert shown.endswith("So far 0 of 1 guess right or within a quarter.")
+
+
+def test_odd_lines_and_no_file_at_all_do_not_matter(tmp_path, monkeypatch):
+    guesses.guesses_file().write_text('{"question": 1}\nnull\n[[[\n{"question": "?", "answers": [1], "actual": 0}\n')
+    assert "So far 1 of 1 guess" in str(Guess(QUESTION).answer(100).reveal(100))
+    monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "logbook-guesses.jsonl" / "below" / "logbook.jsonl"))
+    assert str(Guess(QUESTION).answer(100).reveal(100)).endswith("It is 100 B: right.")
 
 
 @pytest.mark.parametrize(("answer", "how"), [(50, "50% too low"), (100, "right"), (110, "10% too high")])
 def test_the_judgement_follows_from_the_numbers(answer, how):
-    assert str(Guess("?", answer).reveal(100)).endswith(f": {how}.")
+    assert f": {how}." in str(Guess("?").answer(answer).reveal(100))
 
 
-def test_a_guess_that_is_no_number_of_bytes_is_refused():
-    with pytest.raises(BadValue, match="'much' is not a number of bytes"):
-        Guess("How much?", "much")
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Guess("How much?").answer("much"), "'much' is not a number of bytes"),
+        (lambda: Guess("?", choices=["a", "b"]).answer("c"), "'c' is not an answer here: give one of 'a', 'b'"),
+        (lambda: Guess("?", choices=["a", "b"]).reveal("c"), "'c' is not an answer here"),
+        (lambda: Guess("?", choices=["a"]), "leaves no choice"),
+    ],
+)
+def test_what_is_no_answer_is_refused(make, words):
+    with pytest.raises(BadValue, match=words):
+        make()
+
+
+def box_of(guess):
+    """What a notebook displays."""
+    with mock.patch("IPython.display.display") as display:
+        guess._ipython_display_()
+    return display.call_args.args[0]
+
+
+def test_the_box_takes_an_answer_and_refuses_others():
+    guess = Guess(QUESTION)
+    box = box_of(guess)
+    box._answer.value = "<much>"
+    assert "&lt;much&gt;" in box._said.value
+    assert guess.answers == []
+    box._answer.value = "5 GiB"
+    box.children[1].children[1].click()
+    assert guess.answers == [5 * 2**30]
+    assert "Your guess: 5.00 GiB." in box._said.value
+
+
+def test_a_choice_counts_when_the_button_is_pressed():
+    guess = Guess("Which?", choices=["a", "b"])
+    box = box_of(guess)
+    box._answer.value = "b"
+    assert guess.answers == []
+    box.children[1].children[1].click()
+    assert guess.answers == ["b"]
+
+
+def test_a_saved_notebook_shows_the_question():
+    bundle = box_of(Guess(QUESTION))._repr_mimebundle_()
+    assert bundle["text/markdown"].startswith(QUESTION)

@@ -70,7 +70,7 @@ def test_a_moved_slider_shows_a_prediction():
     lab = make()
     lab._controls["batch_size"].value = 32
     wait_for(lambda: "Predicted for a T4" in shown(lab, "sentence"))
-    assert "predicted for T4" in shown(lab, "memory")
+    assert "predicted for a T4" in shown(lab, "memory")
     assert lab.trace is None
 
 

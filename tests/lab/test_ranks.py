@@ -40,8 +40,8 @@ def test_run_trains_on_so_many_ranks_and_shows_the_highest():
     assert trace.peak_allocated == 2 * 16 * 4 + 8
     screen = session.screen
     assert "That is rank 1, of 2 the one with the highest peak; it sends 0 B to others" in screen.sentence
-    assert "rank 0</text>" in screen.progress
-    assert ">1</text>" in screen.progress
+    assert "rank 0</span>" in screen.progress
+    assert "rank 1</span>" in screen.progress
     assert "step 3 of 3" in screen.progress
     assert trace.losses == (34, 34, 34)
     assert "loss 25" in screen.progress  # the mean of both

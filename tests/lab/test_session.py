@@ -13,6 +13,7 @@ from torch import nn
 
 from memlab import logbook
 from memlab.errors import BadTrain, BadValue, MemlabError
+from memlab.lab import worker
 from memlab.lab.session import Session
 from memlab.lab.steady import MOST_STEPS
 from memlab.units import format_bytes
@@ -65,10 +66,10 @@ def test_the_pictures_and_the_sentence_are_there_when_a_run_has_ended():
 def test_the_second_run_is_compared_with_the_first_and_drawn_over_it():
     session = make()
     first, second = session.run(batch_size=8), session.run(batch_size=64)
-    change = second.peak_allocated / first.peak_allocated - 1
-    said = f"That is {change:.0%} above the run before; a step takes 8.00 times its arithmetic."
+    times = second.peak_allocated / first.peak_allocated
+    said = f"That is {times:.2f} times the run before; a step takes 8.00 times its arithmetic."
     assert said in session.screen.sentence
-    assert "the runs before" in session.screen.memory
+    assert "before: batch 8" in session.screen.memory
 
 
 def test_stop_ends_a_run():
@@ -280,12 +281,39 @@ def test_what_is_chosen_is_predicted_before_anything_trains():
     session = make()
     session.choose("batch_size", 32)
     wait_for(lambda: "Predicted for a T4" in session.screen.sentence)
-    assert "predicted for T4" in session.screen.memory
-    assert "T4 has 14.6 GiB" in session.screen.memory
+    assert "predicted for a T4" in session.screen.memory
+    assert "T4 has 14.4 GiB" in session.screen.memory
     assert "PyTorch would reserve" in session.screen.sentence
     assert session.traces == ()  # nothing has trained
     session.choose("batch_size", 8)
     wait_for(lambda: "the settings before" in session.screen.sentence)
+
+
+def test_a_budget_is_drawn_beside_the_card_whatever_is_shown():
+    session = make()
+    predicted(session)
+    session.choose_budget("2 KiB")
+    assert ">budget 2.00 KiB<" in session.screen.memory
+    assert "over the budget" not in session.screen.sentence
+    predicted(session, batch_size=64)
+    assert ">budget 2.00 KiB<" in session.screen.memory
+    assert "T4 has 14.4 GiB" in session.screen.memory
+    assert " over the budget. " in session.screen.sentence
+    session.run()
+    assert ">budget 2.00 KiB<" in session.screen.memory
+    session.choose_budget("none")
+    assert "budget" not in session.screen.memory
+
+
+def test_the_time_left_is_said_only_while_a_run_goes_on():
+    slow = Slow()
+    session = make(slow, steps=2)
+    job = session.start()
+    slow.step.release()
+    wait_for(lambda: "step 1 of 2, about " in session.screen.progress)
+    slow.step.release()
+    job.result(SOON)
+    assert ">step 2 of 2<" in session.screen.progress
 
 
 def test_another_card_is_predicted_at_once():
@@ -305,7 +333,7 @@ def test_past_the_cards_capacity_the_session_says_what_cuda_would():
     session.choose("batch_size", 40)
     wait_for(lambda: "CUDA out of memory. Tried to allocate 1024.00 MiB." in session.screen.sentence)
     assert "out of memory" in session.screen.memory
-    assert "T4: 14.6 GiB" in session.screen.memory
+    assert "T4: 14.4 GiB" in session.screen.memory
 
 
 def test_a_loop_that_cannot_be_predicted_can_still_be_measured():
@@ -376,7 +404,8 @@ def test_the_first_model_is_predicted_and_another_when_it_is_chosen_but_run_trai
     assert list(session.models) == ["Wide", "Wider", "the one that Run trains"]
     assert predicted(session, batch_size=4).settings["width"] == 512
     assert session.prediction.settings["batch_size"] == 4
-    assert "Wide, predicted for T4" in session.screen.memory
+    assert "batch 4 · Wide<" in session.screen.memory
+    assert "predicted for a T4" in session.screen.memory
     assert session.screen.sentence.startswith("Wide, predicted for a T4: ")
     trace = session.run()
     assert trace.settings["width"] == 16
@@ -550,7 +579,7 @@ def test_every_change_is_told_by_name_in_the_thread_that_makes_it():
     assert told == {
         ("settings", here),
         ("note", here),
-        *((name, "memlab lab") for name in ("status", "memory", "progress", "sentence")),
+        *((name, "memlab lab") for name in ("status", "memory", "progress", "sentence", "rows")),
     }
 
 
@@ -564,3 +593,84 @@ def test_every_run_is_logged_and_a_logbook_that_cannot_be_written_stops_none(tmp
     monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "in_the_way" / "logbook.jsonl"))
     assert len(session.run().steps) == 5
     assert "set MEMLAB_LOGBOOK to a file that can" in note(session)
+
+
+class NeverYields:
+    """A train that computes nothing and ends nothing, in its step after ``steps``."""
+
+    def __init__(self, steps):
+        self.steps = steps
+        self.in_last_step = threading.Event()
+
+    def __call__(self, device, *, batch_size=8):
+        for _ in range(self.steps):
+            yield torch.ones(batch_size, device=device).sum()
+        while True:
+            self.in_last_step.set()
+        yield None
+
+
+@pytest.mark.parametrize("steps", [0, 4])  # of which the fifth is not X-rayed
+def test_a_run_that_never_yields_is_broken_off_and_the_next_run_begins(monkeypatch, steps):
+    monkeypatch.setattr(worker, "GRACE", 0.1)
+    endless = NeverYields(steps)
+    session = make(endless)
+    session.start()
+    assert endless.in_last_step.wait(SOON)
+    session.stop()
+    wait_for(lambda: not session.busy)
+    assert status(session).startswith("Stopped ")
+    endless.in_last_step.clear()
+    first = session.start()
+    assert endless.in_last_step.wait(SOON)
+    endless.steps = 100
+    assert len(session.run().steps) == 5
+    assert first.done()
+
+
+def test_a_prediction_that_computes_nothing_and_never_yields_is_broken_off(monkeypatch):
+    monkeypatch.setattr(worker, "GRACE", 0.1)
+    monkeypatch.setattr(worker, "PATIENCE", 0.1)
+    endless = NeverYields(1)
+    session = make(endless)
+    session.predict()
+    assert endless.in_last_step.wait(SOON)
+    endless.steps = 100
+    session.choose("batch_size", 32)
+    wait_for(lambda: session.prediction is not None)
+    assert session.prediction.settings["batch_size"] == 32
+    assert session.screen.pending == ""
+
+
+class Unspeakable(RuntimeError):
+    """An error that cannot be told."""
+
+    def __str__(self):
+        raise ValueError("not even this")
+
+
+def raises(error):
+    def train(device, *, batch_size=8):
+        raise error
+        yield
+
+    return train
+
+
+def test_an_error_whose_text_raises_another_is_said_all_the_same():
+    session = make(raises(Unspeakable()))
+    predicted(session)
+    assert note(session).startswith("No prediction: Unspeakable: its message cannot be read (ValueError) (line 2 of ")
+    with pytest.raises(Unspeakable):
+        session.run()
+    assert status(session).startswith("Unspeakable: its message cannot be read (ValueError) (line 2 of ")
+
+
+def test_a_train_that_exits_is_said_to_in_a_prediction_and_a_run():
+    session = make(raises(SystemExit("enough")))
+    predicted(session)
+    assert note(session).startswith("No prediction: SystemExit: enough (line 2 of ")
+    assert session.screen.pending == ""
+    with pytest.raises(SystemExit):
+        session.run()
+    assert status(session).startswith("SystemExit: enough (line 2 of ")

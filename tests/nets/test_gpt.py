@@ -76,3 +76,12 @@ def test_no_token_sees_a_later_one(model, tokens):
 def test_every_parameter_gets_a_gradient(model, tokens):
     model(tokens, tokens.flip(0)).backward()
     assert all(p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_attention_may_be_another_function(model, tokens):
+    usual = logits(model, tokens)
+    for block in model.blocks:
+        block.attention.mix = lambda query, key, value: value
+    changed = logits(model, tokens)
+    torch.testing.assert_close(changed[:, 0], usual[:, 0])  # the first token has only itself to look at
+    assert not torch.allclose(changed[:, 1:], usual[:, 1:])

@@ -19,13 +19,13 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
 
 def code_cells(notebook: Path, section: str | None = None) -> list[str]:
-    """The sources of the code cells, or of those below the heading ``section`` alone."""
+    """The sources of the code cells, or of those alone that stand below a heading which ends with ``section``."""
     found, inside = [], section is None
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         headings = [line for line in source.splitlines() if line.startswith("## ")]
         if cell["cell_type"] == "markdown" and section and headings:
-            inside = headings[-1] == f"## {section}"
+            inside = headings[-1].endswith(f" {section}")
         elif cell["cell_type"] == "code" and inside:
             found.append(source)
     return found

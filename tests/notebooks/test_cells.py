@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from tests.notebooks import cells
@@ -20,3 +22,21 @@ def test_a_change_must_be_found_once():
 def test_cells_show_what_their_last_line_is():
     assert cells.run(["x = 1", "x + 1"])[1] == 2
     assert cells.run(["x = 1"])[1] is None
+
+
+def test_a_section_may_go_on_in_the_depth(tmp_path):
+    texts = [
+        "# T",
+        "## Same result?",
+        "a",
+        "## Other",
+        "b",
+        "## Going deeper: by hand. Same result?",
+        "c",
+        "## End",
+        "d",
+    ]
+    found = [{"cell_type": "markdown" if text[0] == "#" else "code", "source": text} for text in texts]
+    file = tmp_path / "01.ipynb"
+    file.write_text(json.dumps({"cells": found}))
+    assert cells.code_cells(file, "Same result?") == ["a", "c"]

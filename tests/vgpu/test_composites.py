@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from memlab import predict
 from memlab.vgpu import attention_choice, find_card
@@ -72,6 +73,14 @@ def test_the_switches_of_torch_are_obeyed():
     finally:
         torch.backends.cuda.enable_flash_sdp(True)
         torch.backends.cuda.enable_mem_efficient_sdp(True)
+
+
+def test_where_the_formula_is_forbidden_and_no_kernel_can_torchs_error_is_raised():
+    fused = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+    with sdpa_kernel(fused):
+        assert choose("T4", torch.float16) == EFFICIENT
+        with pytest.raises(RuntimeError, match=r"^No available kernel\. Aborting execution\.$"):
+            choose("T4", torch.bfloat16)
 
 
 def operators(gpu, precision, **settings):

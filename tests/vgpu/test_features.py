@@ -130,7 +130,7 @@ def reentrant(device):
 
 def chosen_attention(device):
     x = torch.randn(2, 4, 64, 32, device=device, dtype=torch.float16, requires_grad=True)
-    for backend in (SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION):
+    for backend in (SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION):  # a T4 has no other
         with sdpa_kernel(backend):
             loss = F.scaled_dot_product_attention(x, x, x, is_causal=True).sum()
         loss.backward()

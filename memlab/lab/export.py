@@ -1,0 +1,85 @@
+"""What a panel shows, to take away: a picture, tables, the call that gives the same; what a saved notebook keeps."""
+
+import base64
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping
+from html import escape
+
+from memlab.lab.costs import facts
+from memlab.lab.screen import View
+from memlab.lab.style import color
+from memlab.lab.words import origin
+from memlab.plots import Picture, timeline
+from memlab.protocol import Train, name_of, own_settings
+from memlab.trace import Trace
+
+
+def code(view: View, train: Train, steps: int) -> str:
+    """The call that gives the run on show: ``measure(train, steps=40, batch_size=24)``.
+
+    Settings stand in it that the panel controls, or that are not as ``train`` has them.
+    """
+    trace = view.trace
+    defaults = {name: parameter.default for name, parameter in own_settings(train).items()}
+    settings = {
+        name: value
+        for name, value in trace.settings.items()
+        if name in view.names or name not in defaults or value != defaults[name]
+    }
+    options: Mapping[str, object] = {"gpu": trace.device} if trace.source == "predicted" else {"steps": steps}
+    if "world_size" in view.names:
+        options = {**options, "world_size": trace.world_size}
+    if view.budget is not None and trace.source == "measured":
+        options = {**options, "budget": view.budget}
+    call = _call(trace)
+    given = "".join(f", {name}={value!r}" for name, value in {**options, **settings}.items())
+    module = "memlab.cluster" if call == "measure" and "world_size" in view.names else "memlab"
+    return f"from {module} import {call}\n\n{call}({name_of(train)}{given})"
+
+
+def _call(trace: Trace) -> str:
+    return "predict" if trace.source == "predicted" else "measure"
+
+
+def picture(view: View) -> Picture:
+    """The picture of memory by matplotlib."""
+    return timeline(view.trace, budget=view.limit, note=f"{view.heading}, {origin(view.trace, recorded=view.recorded)}")
+
+
+def timeline_csv(trace: Trace) -> str:
+    """The step on show as CSV: a row for its start and for every event, bytes by category."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["event", "phase", "module", "operator", "allocated", *trace.timeline])
+    events = [("", "", ""), *((event.phase, event.module, event.op) for event in trace.events)]
+    for moment, (event, allocated) in enumerate(zip(events, trace.allocated, strict=True)):
+        writer.writerow([moment, *event, allocated, *(values[moment] for values in trace.timeline.values())])
+    return text.getvalue()
+
+
+def links(view: View, runs_csv: str) -> str:
+    """Links that save what is on show, as HTML: they carry the files themselves, so no server is asked."""
+    name = re.sub(r"[^a-z0-9]+", "-", view.heading.lower()).strip("-")
+    files: list[tuple[str, str, Callable[[], bytes]]] = [
+        (f"{name}.png", "image/png", picture(view).png),
+        (f"{name}.csv", "text/csv", timeline_csv(view.trace).encode),
+    ]
+    if runs_csv:
+        files.append(("runs.csv", "text/csv", runs_csv.encode))
+    return "Save: " + " · ".join(
+        f'<a download="{file}" href="data:{kind};base64,{base64.b64encode(read()).decode()}" '
+        f'style="color:{color("link")};text-decoration:underline">{file}</a>'
+        for file, kind, read in files
+    )
+
+
+def still(view: View, sentence: str) -> str:
+    """What a saved notebook shows of the panel, as HTML: title, picture, sentences, in the notebook's colours."""
+    image = base64.b64encode(picture(view).png()).decode()
+    where = origin(view.trace, recorded=view.recorded)
+    return (
+        f"<p><b>{escape(view.heading)}</b>, {escape(where)}: {facts(view.trace)}</p>"
+        f'<img alt="{escape(view.trace.sentence)}" src="data:image/png;base64,{image}"><p>{escape(sentence)}</p>'
+    )

@@ -1,0 +1,69 @@
+"""Every guess of a learner, a line each, in a file beside the logbook, and how well they guess."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from memlab.errors import NotRead
+from memlab.files import append_line
+from memlab.logbook import logbook_file
+
+CLOSE = 0.25  # of the truth: a guess of bytes that is as near as this counts as close
+
+
+def guesses_file() -> Path:
+    """Where guesses are kept: beside the logbook, ``logbook-guesses.jsonl``.
+
+    Raises:
+        NotWritten: there is no home folder.
+    """
+    logbook = logbook_file()
+    return logbook.with_name(f"{logbook.stem}-guesses.jsonl")
+
+
+def append(question: str, answers: Sequence[int | str], actual: int | str) -> None:
+    """Keep the guesses at a question, bytes or one of its choices, and the truth.
+
+    Raises:
+        NotWritten: the file cannot be written.
+    """
+    time = datetime.now().isoformat(timespec="seconds")
+    line = {"time": time, "question": question, "answers": list(answers), "actual": actual}
+    append_line(guesses_file(), json.dumps(line))
+
+
+def score() -> str:
+    """How many guesses there were and how many came close, in a sentence. A question counts once, the first time.
+
+    Raises:
+        NotRead: the file cannot be read.
+    """
+    first: dict[str, bool] = {}
+    for line in _lines():
+        try:
+            kept = json.loads(line)
+            first.setdefault(str(kept["question"]), _is_close(kept["answers"][-1], kept["actual"]))
+        except (ValueError, TypeError, LookupError, RecursionError, ArithmeticError):
+            continue  # of a crash, or of another program
+    if not first:
+        return ""
+    guesses = "guess" if len(first) == 1 else "guesses"
+    return f"So far {sum(first.values())} of {len(first)} {guesses} right or within a quarter."
+
+
+def _is_close(answer: int | str, actual: int | str) -> bool:
+    if isinstance(answer, int) and isinstance(actual, int):
+        return abs(answer / actual - 1) <= CLOSE
+    return answer == actual
+
+
+def _lines() -> list[str]:
+    file = guesses_file()
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise NotRead(f"The guesses {file} cannot be read ({error.strerror}).") from None
+    return [line for line in text.split("\n") if line.strip()]

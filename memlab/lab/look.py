@@ -1,0 +1,53 @@
+"""How a panel's words and buttons look, and what is said of each when a mouse rests on it."""
+
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+import ipywidgets as widgets
+
+from memlab.lab.controls import LABEL_WIDTH, explain
+from memlab.lab.screen import Words
+from memlab.lab.style import color
+
+
+def button(name: str, tip: str, pressed: Callable[[], None], *, style: str = "", small: bool = False) -> widgets.Button:
+    """A button as wide as its neighbours."""
+    layout = {"flex": "1 1 0", "width": "auto", "height": "30px" if small else "36px"}
+    made = widgets.Button(description=name, tooltip=tip, button_style=style, layout=layout)
+    made.on_click(lambda _: pressed())
+    return made
+
+
+def menu(description: str, options: list[Any], tip: str, **chosen: Any) -> widgets.Dropdown:
+    """A menu with its name on the left."""
+    style, layout = {"description_width": LABEL_WIDTH}, {"width": "auto"}
+    made = widgets.Dropdown(options=options, description=description, style=style, layout=layout, **chosen)
+    explain(made, tip)
+    return made
+
+
+def header(title: str, device: str) -> str:
+    """The panel's title, and where Run measures."""
+    style = f"display:flex;flex-wrap:wrap;justify-content:space-between;align-items:baseline;color:{color('ink')}"
+    source = f'<span style="color:{color("quiet")};font-size:14px">Run measures on {escape(device)}</span>'
+    return f'<div style="{style}"><h3 style="margin:4px 0;color:inherit">{escape(title)}</h3>{source}</div>'
+
+
+def line(words: Words) -> str:
+    """A line of text that a screen reader reads out."""
+    if not words.text:
+        return ""
+    role, name = ("alert", "limit") if words.alert else ("status", "quiet")
+    return f'<div role="{role}" style="line-height:1.4;font-size:14px;color:{color(name)}">{escape(words.text)}</div>'
+
+
+def quietly(text: str) -> str:
+    """A line of text that a screen reader leaves alone: it changes with every move."""
+    return f'<div style="line-height:1.4;font-size:14px;min-height:1.4em;color:{color("quiet")}">{escape(text)}</div>'
+
+
+def box(text: str) -> str:
+    """The sentence below the pictures."""
+    style = f"background:{color('box')};color:{color('ink')};border-radius:6px;padding:8px 12px"
+    return f'<div style="{style};line-height:1.5;font-size:15px">{escape(text)}</div>'

@@ -1,0 +1,125 @@
+"""The settings that a page shows, and the prediction for each combination of them."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from memlab.errors import BadValue, MemlabError
+from memlab.lab.checks import OWN_MODEL
+from memlab.lab.choices import Choice, Doubling, OneOf, Range, Switch
+from memlab.lab.ranks import WORLD_SIZE, of_train
+from memlab.lab.screen import View
+from memlab.lab.session import Session
+from memlab.lab.words import prediction_summary
+from memlab.run import predict
+from memlab.vgpu import find_card
+
+CARD = "gpu"
+MOST_POINTS = 240
+MOST_PLACES = 17  # of a slider
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One control of a page: the values that it can stand at, as ``"slider"``, ``"menu"`` or ``"switch"``."""
+
+    name: str
+    label: str
+    kind: str
+    values: tuple[Any, ...]
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All that a page can show: a picture (HTML) and a sentence for each combination of the axes' values.
+
+    Combinations are counted as numbers are, the last axis first.
+    """
+
+    title: str
+    model: str
+    axes: tuple[Axis, ...]
+    pictures: tuple[str, ...]
+    sentences: tuple[str, ...]
+
+
+def choose_axes(session: Session, cards: Sequence[str], most: int = MOST_POINTS) -> tuple[Axis, ...]:
+    """The controls of a panel with so few places for each slider that there are at most so many combinations.
+
+    Raises:
+        BadValue: menus, switches and cards alone have more combinations, or a card is unknown.
+    """
+    names = [find_card(card).name for card in cards]
+    start = names.index(session.gpu) if session.gpu in names else 0
+    fixed = [Axis(CARD, "predict for", "menu", tuple(names), start)]
+    chosen, sliders = session.screen.settings, []
+    for name, choice in session.choices.items():
+        if isinstance(choice, Range):
+            sliders.append(choice)
+        else:
+            fixed.append(_whole(choice, chosen[name]))
+    room = most // math.prod(len(axis.values) for axis in fixed)
+    if room < 2 ** len(sliders):
+        raise BadValue(f"{most} points are too few for the menus of {session.title!r}: allow more, or fewer cards.")
+    places = min(MOST_PLACES, math.floor(room ** (1 / max(len(sliders), 1)) + 1e-9))
+    ranges = [_thinned(choice, chosen[choice.name], places) for choice in sliders]
+    order = [*session.choices, CARD]
+    return tuple(sorted([*fixed, *ranges], key=lambda axis: order.index(axis.name)))
+
+
+def _whole(choice: Choice, value: Any) -> Axis:
+    if isinstance(choice, Switch):
+        return Axis(choice.name, choice.label, "switch", (False, True), int(value))
+    assert isinstance(choice, OneOf)
+    kind = "slider" if isinstance(choice, Doubling) else "menu"
+    return Axis(choice.name, choice.label, kind, tuple(choice.options), choice.options.index(value))
+
+
+def _thinned(choice: Range, value: float, places: int) -> Axis:
+    """So many values of a range: both ends, where the panel begins, and others at equal distances."""
+    low, high = choice.low, choice.high
+    steps = [low + (high - low) * i / (places - 1) for i in range(places)]
+    values = sorted({round(step) if choice.whole else step for step in steps})
+    inner = range(1, len(values) - 1) if len(values) > 2 and value not in (low, high) else range(len(values))
+    nearest = min(inner, key=lambda i: abs(values[i] - value))
+    if 0 < nearest < len(values) - 1:
+        values[nearest] = value
+    return Axis(choice.name, choice.label, "slider", tuple(values), nearest)
+
+
+def combinations(axes: Sequence[Axis]) -> Iterator[dict[str, Any]]:
+    """Every combination of values, by name, in the order in which a :class:`Grid` counts them."""
+    for values in product(*(axis.values for axis in axes)):
+        yield dict(zip((axis.name for axis in axes), values, strict=True))
+
+
+def predict_grid(session: Session, axes: Sequence[Axis], on_point: Callable[[int], None] = lambda number: None) -> Grid:
+    """Predict the panel's model for each combination.
+
+    Args:
+        on_point: called with the number of points done, after each.
+    """
+    pictures, sentences = [], []
+    for number, chosen in enumerate(combinations(axes), start=1):
+        picture, sentence = point(session, chosen)
+        pictures.append(picture)
+        sentences.append(sentence)
+        on_point(number)
+    return Grid(session.title, session.model, tuple(axes), tuple(pictures), tuple(sentences))
+
+
+def point(session: Session, chosen: Mapping[str, Any]) -> tuple[str, str]:
+    """The picture and the sentence of one combination; where the loop itself refuses it, its words and no picture."""
+    settings = {name: value for name, value in chosen.items() if name != CARD} | session.models[session.model]
+    try:
+        trace = predict(session.train, gpu=chosen[CARD], world_size=settings.get(WORLD_SIZE), **of_train(settings))
+    except MemlabError as error:
+        return "", f"No prediction: {error}"
+    except Exception as error:  # the loop's own
+        return "", f"Not possible with these settings: {type(error).__name__}: {error}"
+    model = "" if session.model == OWN_MODEL else session.model
+    view = View(trace, session.choices.keys(), model, room=find_card(trace.device).room)
+    return view.draw(), prediction_summary(trace, None)

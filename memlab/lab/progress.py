@@ -1,0 +1,130 @@
+"""The panel's pictures of a run's progress: the peak and the loss of every step."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+from itertools import cycle
+from statistics import median
+
+from memlab.lab.drawing import GHOST_DASHES, figure_style
+from memlab.lab.style import color
+from memlab.lab.svg import Scale, curve, dot, plot
+from memlab.palette import ORANGE, PURPLE
+from memlab.trace import Step
+from memlab.units import byte_ticks, format_seconds
+
+_HEIGHT = 112
+_RANK_STYLES = ((color("line"), ""), (ORANGE, "6 6"), (color("ink"), "2 8"), (PURPLE, "1 11"))
+
+Points = list[tuple[int, float]]
+
+
+def steps_chart(
+    steps: Sequence[Step],
+    ghosts: Sequence[Sequence[Step]],
+    count: int,
+    ranks: Sequence[Sequence[Step]] = (),
+    *,
+    going_on: bool = False,
+) -> str:
+    """The peak and the loss of every step so far, of ``count``; earlier runs as broken lines: HTML.
+
+    Args:
+        ranks: the steps of each rank, whose peaks are drawn in colours of their own.
+        going_on: whether more steps follow: then the time that they take is said, as far as it can be known.
+    """
+    longest = max([count, *map(len, ghosts)]) - 1
+    caption = f"step {len(steps)} of {count}"
+    left = _seconds_left(steps, count) if going_on else None
+    words = caption + (f", about {format_seconds(left)} left" if left else "")
+    last = f", loss {steps[-1].loss:.3g}" if steps and steps[-1].loss is not None else ""
+    label = f"Peak and loss per step: {caption}{last}"
+    peaks = _chart("Peak per step", label, _peaks(steps, ghosts, ranks, longest), _names(ranks))
+    losses = _chart(
+        "Loss", label, _losses(steps, ghosts, longest), f'<span style="color:{color("quiet")}">{words}</span>'
+    )
+    style = f"display:flex;flex-wrap:wrap;gap:4px 16px;margin-top:8px;{figure_style()}"
+    return f'<div style="{style}">{peaks}{losses}</div>'
+
+
+def _chart(title: str, label: str, drawn: tuple[list[tuple[str, float]], str, str], beside: str) -> str:
+    axis, curves, front = drawn
+    heading = f'<div style="display:flex;flex-wrap:wrap;column-gap:14px"><b>{title}</b>{beside}</div>'
+    picture = plot(_HEIGHT, label, axis=axis, behind="", curves=curves, front=front)
+    return f'<div style="flex:1 1 200px;min-width:0">{heading}{picture}</div>'
+
+
+def _peaks(
+    steps: Sequence[Step], ghosts: Sequence[Sequence[Step]], ranks: Sequence[Sequence[Step]], longest: int
+) -> tuple[list[tuple[str, float]], str, str]:
+    runs = [_known(run, "peak_allocated") for run in (steps, *ghosts)]
+    highest = max((peak for run in runs for _, peak in run), default=1)
+    scale = Scale(longest, highest * 1.15, 8, _HEIGHT - 18)
+    ticks = byte_ticks(int(scale.y_top))
+    axis = [(text, scale.y(count)) for count, text in ticks[:: -(-len(ticks) // 3)]]
+    reached = [_to_the_end(run, len(own)) for run, own in zip(runs, (steps, *ghosts), strict=True)]
+    if not ranks:
+        return axis, *_runs(reached, scale)
+    lines = [
+        curve(
+            [scale.point(*point) for point in _to_the_end(_known(own, "peak_allocated"), len(own))], stroke, 2.5, dashes
+        )
+        for own, (stroke, dashes) in zip(ranks, cycle(_RANK_STYLES), strict=False)
+    ]
+    behind, _ = _runs([[], *reached[1:]], scale)
+    return axis, behind + "".join(lines), ""
+
+
+def _losses(
+    steps: Sequence[Step], ghosts: Sequence[Sequence[Step]], longest: int
+) -> tuple[list[tuple[str, float]], str, str]:
+    runs = [_known(run, "loss") for run in (steps, *ghosts)]
+    values = [loss for run in runs for _, loss in run]
+    high, low = max(values, default=1.0), min(values, default=0.0)
+    margin = 0.08 * (high - low) or 0.5
+    scale = Scale(longest, high + margin, 8, _HEIGHT - 18, low - margin)
+    ends = {f"{value:.3g}": scale.y(value) for value in ({low, high} if values else ())}
+    return list(ends.items()), *_runs(runs, scale)
+
+
+def _known(steps: Sequence[Step], field: str) -> Points:
+    """The steps where the field has a value that a chart can show."""
+    values = ((i, getattr(step, field)) for i, step in enumerate(steps))
+    return [(i, value) for i, value in values if value is not None and math.isfinite(value)]
+
+
+def _to_the_end(run: Points, count: int) -> Points:
+    """The line as far as the run has come: on the CPU the last step is seldom one whose peak was read."""
+    return [*run, (count - 1, run[-1][1])] if run and run[-1][0] < count - 1 else run
+
+
+def _runs(runs: list[Points], scale: Scale) -> tuple[str, str]:
+    """The run going on as a solid line with a dot at its end, the earlier ones behind it; the dot apart."""
+    current, *earlier = ([scale.point(*point) for point in run] for run in runs)
+    lines = [
+        curve(run, color("ghost"), 1.5, dashes)
+        for run, dashes in zip(reversed(earlier), GHOST_DASHES, strict=False)
+        if run
+    ]
+    floor = curve([scale.point(0, scale.y_bottom), scale.point(scale.x_top, scale.y_bottom)], color("floor"), 1)
+    if not current:
+        return "".join([*lines, floor]), ""
+    x, y = runs[0][-1]
+    return "".join([*lines, floor, curve(current, color("line"), 2.5)]), dot(scale.x(x), scale.y(y), color("line"))
+
+
+def _names(ranks: Sequence[Sequence[Step]]) -> str:
+    """The lines of the first ranks, so that equal peaks can be told apart."""
+    entries = (
+        f'<span style="white-space:nowrap"><svg width="18" height="10" aria-hidden="true" style="margin-right:4px">'
+        f'<path d="M0 5h18" stroke="{stroke}" stroke-width="2.5" stroke-dasharray="{dashes or "none"}"/></svg>'
+        f"{escape(f'rank {rank}')}</span>"
+        for rank, (_, (stroke, dashes)) in enumerate(zip(ranks, _RANK_STYLES, strict=False))
+    )
+    return "".join(entries)
+
+
+def _seconds_left(steps: Sequence[Step], count: int) -> float | None:
+    """What the rest of a run will take if its steps are like the newest ones; None before there is one."""
+    seconds = [step.seconds for step in steps[-10:] if step.seconds is not None]
+    return median(seconds) * (count - len(steps)) if seconds else None

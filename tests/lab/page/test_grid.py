@@ -1,0 +1,67 @@
+import math
+
+import pytest
+
+from memlab import Lab, predict
+from memlab.errors import BadValue
+from memlab.lab.page import choose_axes, predict_grid
+from memlab.lab.page.grid import CARD, combinations
+from memlab.units import format_bytes
+from tests.lab.loops import train
+
+
+def lab(**controls):
+    return Lab(train, **controls).session
+
+
+def test_sliders_are_thinned_and_keep_their_ends_and_where_they_begin():
+    axes = choose_axes(lab(batch_size=(1, 64), width=(16, 512), compiled=bool), ["T4", "H100"], most=100)
+    assert [axis.name for axis in axes] == ["batch_size", "width", "compiled", CARD]
+    assert math.prod(len(axis.values) for axis in axes) <= 100
+    batch = axes[0]
+    assert (batch.values[0], batch.values[-1], batch.values[batch.start]) == (1, 64, 8)
+    assert [axis.kind for axis in axes] == ["slider", "slider", "switch", "menu"]
+
+
+def test_menus_are_kept_whole():
+    (menu, cards) = choose_axes(lab(optimizer=["SGD", "Adam"]), ["H100", "T4"])
+    assert (menu.values, menu.kind, menu.start) == (("SGD", "Adam"), "menu", 0)
+    assert (cards.values, cards.start) == (("H100", "T4"), 1)
+
+
+def test_too_few_points_are_refused():
+    with pytest.raises(BadValue, match="3 points are too few for the menus"):
+        choose_axes(lab(batch_size=(1, 64), optimizer=["SGD", "Adam"]), ["T4", "H100"], most=3)
+
+
+def test_every_point_is_what_predict_says():
+    session = lab(batch_size=(1, 64), optimizer=["SGD", "Adam"])
+    axes = choose_axes(session, ["T4", "A100-40GB"], most=12)
+    done = []
+    grid = predict_grid(session, axes, done.append)
+    assert done == list(range(1, len(grid.pictures) + 1))
+    for number, chosen in enumerate(combinations(axes)):
+        gpu = chosen.pop(CARD)
+        peak = format_bytes(predict(train, gpu=gpu, **chosen).peak_allocated)
+        assert f"peak {peak}" in grid.sentences[number]
+        assert "<svg" in grid.pictures[number]
+
+
+def test_the_first_model_is_the_one_that_is_predicted():
+    session = Lab(train, batch_size=(8, 9), models={"wide": {"width": 2048}}).session
+    grid = predict_grid(session, choose_axes(session, ["T4"], most=2))
+    assert grid.model == "wide"
+    peak = format_bytes(predict(train, gpu="T4", batch_size=8, width=2048).peak_allocated)
+    assert f"peak {peak}" in grid.sentences[0]
+
+
+def test_what_the_loop_refuses_is_said():
+    def picky(device, *, batch_size=1):
+        if batch_size > 1:
+            raise RuntimeError("one at a time")
+        yield from train(device, batch_size=batch_size)
+
+    session = Lab(picky, batch_size=(1, 2)).session
+    grid = predict_grid(session, choose_axes(session, ["T4"], most=2))
+    assert grid.sentences[1] == "Not possible with these settings: RuntimeError: one at a time"
+    assert grid.pictures[1] == ""

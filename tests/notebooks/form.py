@@ -1,0 +1,147 @@
+"""The form of a notebook: a core that is taught in 25 minutes, and depth below it.
+
+``python -m tests.notebooks.form`` prints the figures of all notebooks, or of those named; with ``--fold`` it marks in
+their files what is folded when they are opened.
+"""
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.notebooks.cells import NOTEBOOKS
+
+DEPTH = "## Going deeper"
+# What only puts a table or a sentence together; so do lines with an f-string, or with
+# the bars of a table. A plot, a Saving or a Claim is a result, and a line that is a text and nothing else is prose.
+REPORTING = {"say", "table", "categories", "peaks", "Markdown", "display", "print", "format_bytes", "format_seconds"}
+WORDS_A_MINUTE = 200
+
+
+@dataclass(frozen=True)
+class Form:
+    """Of one notebook: the place of its lab and the words before it, its core's cells, lines and share of reporting."""
+
+    cells_before_lab: int
+    words_before_lab: int
+    core_cells: int
+    longest_cell: int
+    longest_line: int
+    reporting: float
+
+    @property
+    def minutes_before_lab(self) -> float:
+        """Of reading."""
+        return self.words_before_lab / WORDS_A_MINUTE
+
+
+def form(notebook: dict[str, Any]) -> Form:
+    """The form of a notebook."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"]]
+    core = cells[: next((i for i, cell in enumerate(cells) if is_depth(cell)), len(cells))]
+    lab = next((i for i, (kind, text) in enumerate(core) if kind == "code" and re.search(r"\bLab\(", text)), len(core))
+    code = [text for kind, text in core if kind == "code"]
+    everything = [line for kind, text in cells if kind == "code" for line in text.splitlines()]
+    return Form(
+        cells_before_lab=lab,
+        words_before_lab=sum(len(text.split()) for kind, text in core[:lab] if kind == "markdown"),
+        core_cells=len(core),
+        longest_cell=max((len(text.splitlines()) for text in code), default=0),
+        longest_line=max(map(len, everything), default=0),
+        reporting=share_of_reporting(code),
+    )
+
+
+def is_depth(cell: tuple[str, str]) -> bool:
+    """Whether the core ends before this cell."""
+    kind, text = cell
+    return kind == "markdown" and text.startswith(DEPTH)
+
+
+def share_of_reporting(code: Sequence[str]) -> float:
+    """The part of the code's lines that only reports. Empty lines, comments, imports and prose do not count."""
+    all_lines, reporting = 0, 0
+    for source in code:
+        statements = ast.parse(source).body
+        prose = _prose(source)
+        for statement in statements:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                continue
+            written = _written(source, statement) - prose
+            all_lines += len(written)
+            reporting += len(written & set(_reporting_lines(statement)))
+    return reporting / all_lines if all_lines else 0.0
+
+
+def _written(source: str, statement: ast.stmt) -> set[int]:
+    lines = source.splitlines()
+    numbers = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    return {number for number in numbers if lines[number - 1].strip() and not lines[number - 1].strip().startswith("#")}
+
+
+def _prose(source: str) -> set[int]:
+    """Lines that are a text and nothing else, be it a template."""
+    return {
+        number
+        for number, line in enumerate(source.splitlines(), start=1)
+        if re.fullmatch(r"""\s*[frb]?(["']).*\1,?\s*""", line)
+    }
+
+
+def _reporting_lines(statement: ast.stmt) -> Iterator[int]:
+    """The lines of the innermost statements that call something in REPORTING, and of texts that are put together."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and "| " in str(node.value)):
+            yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    yield from _calling_lines(statement)
+
+
+def _calling_lines(statement: ast.stmt) -> Iterator[int]:
+    inner = [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.stmt)]
+    if inner:
+        for node in inner:
+            yield from _calling_lines(node)
+    elif any(isinstance(node, ast.Call) and _name(node.func) in REPORTING for node in ast.walk(statement)):
+        yield from range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+
+
+def _name(function: ast.expr) -> str:
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def fold(notebook: dict[str, Any]) -> dict[str, Any]:
+    """The notebook with its depth folded when it is opened, in JupyterLab, Notebook 7 and Colab."""
+    sections = []
+    for cell in notebook["cells"]:
+        if is_depth((cell["cell_type"], "".join(cell["source"]))):
+            cell["metadata"] = {"jp-MarkdownHeadingCollapsed": True, "id": cell["id"]}
+            sections.append(cell["id"])
+    if sections:
+        notebook["metadata"]["colab"] = {"collapsed_sections": sections}
+    return notebook
+
+
+def _print_figures(paths: Sequence[Path]) -> None:
+    print("| notebook | cells before the lab | minutes of reading | cells in the core | longest | reporting |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for path in paths:
+        it = form(json.loads(path.read_text(encoding="utf-8")))
+        figures = (it.cells_before_lab, f"{it.minutes_before_lab:.1f}", it.core_cells, it.longest_cell)
+        print(f"| {path.stem} | {' | '.join(map(str, figures))} | {it.reporting:.0%} |")
+
+
+def _fold(paths: Sequence[Path]) -> None:
+    for path in paths:
+        before = path.read_text(encoding="utf-8")
+        after = json.dumps(fold(json.loads(before)), indent=1, ensure_ascii=False) + "\n"
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    options, named = ({word for word in sys.argv[1:] if word.startswith("-") is dashed} for dashed in (True, False))
+    (_fold if "--fold" in options else _print_figures)(sorted(map(Path, named)) or NOTEBOOKS)

@@ -1,0 +1,44 @@
+"""A notebook's core is short, its lab comes early, and what one sees is the technique."""
+
+import pytest
+
+from tests.notebooks.form import fold, form, share_of_reporting
+
+
+def cell(kind, text, number=0):
+    return {"cell_type": kind, "source": text, "id": f"c{number}", "metadata": {}}
+
+
+def test_the_figures_of_a_notebook():
+    cells = [
+        cell("markdown", "# Title\n\nfour words here now"),
+        cell("code", "from memlab import Lab"),
+        cell("code", "lab = Lab(train)\nlab"),
+        cell("markdown", "## Going deeper: more", 3),
+        cell("code", "x = " + "1 + " * 30 + "1\n" * 20, 4),
+    ]
+    it = form({"cells": cells, "metadata": {}})
+    assert (it.cells_before_lab, it.words_before_lab, it.core_cells, it.longest_cell) == (2, 6, 3, 2)
+    assert it.longest_line == 125
+
+
+@pytest.mark.parametrize(
+    ("source", "share"),
+    [
+        ("import torch\n# a comment\nx = 1\n\nsay(\n    'the prose {x}',\n    x=x,\n)", 3 / 4),
+        ("x = 1\ntitle = f'{x} runs'", 1 / 2),
+        ("for x in (1, 2):\n    y = x\n    print(y)", 1 / 3),
+        ("Claim(\n    'text',\n    verdict(cases),\n    f'evidence {x}',\n)", 0),
+        ("plots.bars(runs)", 0),
+    ],
+)
+def test_what_counts_as_reporting(source, share):
+    assert share_of_reporting([source]) == pytest.approx(share)
+
+
+def test_folding_is_written_for_every_front_end():
+    cells = [cell("markdown", "# Title"), cell("markdown", "## Going deeper: more", 1), cell("code", "1", 2)]
+    folded = fold({"cells": cells, "metadata": {}})
+    assert folded["cells"][1]["metadata"] == {"jp-MarkdownHeadingCollapsed": True, "id": "c1"}
+    assert folded["metadata"]["colab"] == {"collapsed_sections": ["c1"]}
+    assert folded["cells"][0]["metadata"] == {}
