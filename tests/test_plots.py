@@ -155,7 +155,7 @@ def test_a_segment_map_draws_a_simulated_allocator():
 def test_rows_too_narrow_for_text_are_named_together():
     large = [segment(20 * MIB, [("used", 20 * MIB)], address=at * 20 * MIB) for at in range(100)]
     small = [segment(2 * MIB, [("free", 2 * MIB)], "small", at * 2 * MIB) for at in range(50)]
-    few, many = segment_map(large[:30]), plots.segment_map(large + small)
+    few, many = segment_map(large[:30]), segment_map(large + small)
     assert texts(few).count("20.0 MiB") > 1
     assert texts(many)[:2] == ["100 of 20.0 MiB", "50 of 2.00 MiB"]
     assert many.get_figheight() < 8
