@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 
 from memlab.categories import Phase
+from memlab.text import message
 from memlab.units import GIB, KIB, MIB, format_bytes, parse_bytes
 
 
@@ -56,7 +57,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")  # without PyTorch no error is of its making
     if torch is None or not isinstance(error, RuntimeError):
         return False
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _WORDS)
+    return isinstance(error, torch.OutOfMemoryError) or any(words in message(error) for words in _WORDS)
 
 
 def out_of_memory_behind(error: BaseException) -> BaseException | None:

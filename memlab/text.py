@@ -4,3 +4,11 @@
 def capital(sentence: str) -> str:
     """The sentence with a capital letter at its beginning; the rest as it is, names among it."""
     return sentence[:1].upper() + sentence[1:]
+
+
+def message(error: BaseException) -> str:
+    """What an error says; other people's ``__str__`` may raise one itself."""
+    try:
+        return str(error)
+    except Exception as other:
+        return f"its message cannot be read ({type(other).__name__})"

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -13,11 +13,11 @@ from memlab.lab.checks import OWN_MODEL
 from memlab.lab.choices import Choice
 from memlab.lab.neighbours import is_end, is_number, neighbours
 from memlab.lab.preview import Outline, between
-from memlab.lab.ranks import open_prediction, steps_until
+from memlab.lab.ranks import WORLD_SIZE, open_prediction, steps_until
 from memlab.lab.remembered import Case, Known, Remembered
 from memlab.lab.screen import Screen, View
 from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
-from memlab.lab.words import failure_sentence, prediction_summary
+from memlab.lab.words import ABOUT, failure_sentence, prediction_summary
 from memlab.lab.worker import Job, Stopping, Work, Worker
 from memlab.protocol import Train
 from memlab.run import Run
@@ -32,14 +32,12 @@ class Forecast:
     """Predicts what is chosen, in a worker's thread, and shows it.
 
     A prediction that is going on ends, only the newest wish waits; what was predicted is remembered. While nobody does
-    anything, what may be chosen next is predicted, if :attr:`looks_ahead`.
+    anything, what may be chosen next is predicted, after :meth:`look_ahead`.
 
     Attributes:
         worker: whose thread it is.
         newest: the last prediction that was shown; what is shown nearly is never kept.
         moved: the control that was moved last.
-        looks_ahead: whether anything is predicted before it is chosen.
-        budget: bytes, drawn with what is shown.
     """
 
     def __init__(
@@ -48,16 +46,17 @@ class Forecast:
         choices: Mapping[str, Choice],
         models: Mapping[str, Mapping[str, Any]],
         screen: Screen,
+        budget: Callable[[], int | None],
     ):
         self._train = train
         self._choices = choices
         self._models = models
         self._screen = screen
-        self.worker = Worker(self._next_ahead)
+        self._budget = budget
+        self.worker = Worker(self._next_ahead, self._say_stuck)
         self.newest: Trace | None = None
         self.moved: str | None = None
-        self.looks_ahead = False
-        self.budget: int | None = None
+        self._looks_ahead = False
         self._lock = threading.RLock()  # of what follows, and of what is shown
         self._remembered = Remembered()
         self._outline = lru_cache(maxsize=4)(self._read_outline)
@@ -84,7 +83,7 @@ class Forecast:
                 return None
             self._screen.show(pending=self._announcement(case))
             if (about := self._about(case)) is not None:
-                self._draw(case, about, "", name="about, until it is known: ")
+                self._show_nearly(case, about)
             return self.worker.submit(partial(self._predict, case, False), case.key)
 
     def leave(self) -> None:
@@ -93,8 +92,15 @@ class Forecast:
             self._on_show = None
             self._answered()
 
-    def forget(self) -> None:
-        """Forget what was predicted: ``train``, or what it reads, may have changed."""
+    def look_ahead(self) -> None:
+        """From now on, predict what may be chosen next when nothing else is to be done."""
+        self._looks_ahead = True
+        self.worker.rest()
+
+    def hold(self) -> None:
+        """Predict nothing that nobody asked for; and ``train``, or what it reads, may change: forget what is known."""
+        self._looks_ahead = False
+        self.worker.hush()
         with self._lock:
             self._remembered.forget()
             self._outline.cache_clear()
@@ -113,8 +119,10 @@ class Forecast:
     def _announcement(self, case: Case) -> str:
         before = self._on_show.chosen if self._on_show else {}
         changed = [f"{self._choices[n].label} {value}" for n, value in case.chosen.items() if value != before.get(n)]
-        model = [] if case.model == OWN_MODEL else [case.model]
-        return f"Predicting {', '.join([*changed, *model, case.gpu])}."
+        return f"Predicting {', '.join([*changed, *filter(None, [_name(case)]), case.gpu])}."
+
+    def _say_stuck(self) -> None:
+        self._screen.say("It cannot be stopped: train waits for something outside of Python. Restart the kernel.", True)
 
     # In the worker's thread
 
@@ -185,15 +193,22 @@ class Forecast:
             self._shown, self._before = case.key, self.newest
         before, self.newest = self._before, known.trace
         comparable = before if before is not None and self._same_model(known.trace, before) else None
-        self._draw(case, known.trace, known.warning, before=comparable)
+        self._screen.look_at(self._view(case, known.trace))
+        self._say(case, known.trace, comparable, known.warning)
 
-    def _draw(self, case: Case, trace: Trace, warning: str, *, before: Trace | None = None, name: str = "") -> None:
+    def _show_nearly(self, case: Case, about: Trace) -> None:
+        self._screen.look_nearly_at(self._view(case, about))
+        self._say(case, about, None, "", f"{ABOUT}: ")
+
+    def _view(self, case: Case, trace: Trace) -> View:
         self._on_show = case
-        model = "" if case.model == OWN_MODEL else case.model
         room = find_card(case.gpu).room
-        self._screen.look_at(View(trace, self._choices.keys(), model, budget=self.budget, room=room))
-        name += f"{model}, " if model else ""
-        self._screen.show(sentence=prediction_summary(trace, before, warning, name=name, budget=self.budget))
+        return View(trace, self._choices.keys(), _name(case), budget=self._budget(), room=room)
+
+    def _say(self, case: Case, trace: Trace, before: Trace | None, warning: str, name: str = "") -> None:
+        name += f"{_name(case)}, " if _name(case) else ""
+        sentence = prediction_summary(trace, before, warning, name=name, budget=self._budget())
+        self._screen.show(sentence=sentence)
 
     def _same_model(self, trace: Trace, other: Trace) -> bool:
         """Whether they differ in nothing but what the controls set."""
@@ -211,7 +226,7 @@ class Forecast:
         return None
 
     def _is_number(self, name: str) -> bool:
-        return is_number(self._choices[name])
+        return is_number(self._choices[name]) and name != WORLD_SIZE  # of which each rank has a part
 
     def _read_outline(self, key: Hashable, number: float) -> Outline:
         known = self._remembered.get(key)
@@ -223,7 +238,7 @@ class Forecast:
     def _next_ahead(self) -> tuple[Work, Hashable] | None:
         """What to predict before anybody asks for it."""
         with self._lock:
-            if self.looks_ahead and self._wanted is not None and self._seconds < SECONDS_AHEAD:
+            if self._looks_ahead and self._wanted is not None and self._seconds < SECONDS_AHEAD:
                 for case in self._candidates(self._wanted):
                     if case.key not in self._remembered and case.key not in self._failed:
                         return partial(self._predict, case, True), case.key
@@ -240,6 +255,11 @@ class Forecast:
         cards = list(CARDS)
         place = cards.index(here.gpu)
         yield from (replace(here, gpu=gpu) for gpu in cards[max(0, place - 1) : place + 2] if gpu != here.gpu)
+
+
+def _name(case: Case) -> str:
+    """The model's, where that is not what Run trains."""
+    return "" if case.model == OWN_MODEL else case.model
 
 
 def _around(line: list[Case], name: str, value: Any) -> tuple[Case, Case] | None:

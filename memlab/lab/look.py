@@ -44,8 +44,8 @@ def line(words: Words) -> str:
 
 
 def quietly(text: str) -> str:
-    """A line that is not read out: it changes with every move."""
-    return f'<div style="line-height:1.4;min-height:1.4em;font-size:14px;color:{color("quiet")}">{escape(text)}</div>'
+    """A line of text that a screen reader leaves alone: it changes with every move."""
+    return f'<div style="line-height:1.4;font-size:14px;min-height:1.4em;color:{color("quiet")}">{escape(text)}</div>'
 
 
 def box(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from memlab.errors import MemlabError
+from memlab.lab.cells import forget, watch
 from memlab.lab.controls import LABEL_WIDTH, explain, make_control
 from memlab.lab.export import still
 from memlab.lab.look import box, button, header, line, menu, quietly
@@ -27,9 +28,11 @@ class Lab:
     """Sliders on a ``train`` function, its memory predicted as they move and drawn while it trains.
 
     Show it by naming it at the end of a cell. A moved slider shows at once what a step would take on the card chosen
-    in the menu, which need not be there. Run trains for real, Stop ends the run, at the latest after the step it is in;
-    a slider moved meanwhile counts from the next run on. Where runs of this panel were recorded on other machines, a
-    menu shows them again.
+    in the menu, which need not be there. Run trains for real, Stop ends the run, at the latest some seconds later; a
+    slider moved meanwhile counts from the next run on. What was predicted before is shown again at once, until a cell
+    runs: it may change what ``train`` does. What lies between is shown nearly, and says so, until it is predicted.
+    While nothing happens, what may be chosen next is predicted, for at most 15 seconds after each move. Where runs of
+    this panel were recorded on other machines, a menu shows them again.
 
     Args:
         train: ``train(device, **settings)``, a generator that yields its loss once a step.
@@ -107,14 +110,26 @@ class Lab:
         """Ask the run, or the prediction, that is going on to end."""
         self.session.stop()
 
+    def close(self) -> None:
+        """End what goes on and take the panel off the page; its runs stay in ``traces``.
+
+        A cell that makes a panel and runs again closes the one that it made before.
+        """
+        forget(self)
+        self.session.close()
+        _close(self._panel)
+
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
         if job := self.session.predict():
             futures.wait([job], PATIENCE)
+        if self._panel.comm is None:
+            self._build()  # it was closed
         screen = self.session.screen
         if screen.view is not None:
             self._panel.still = still(screen.view, screen.sentence)
+        watch(self)
         display(self._panel)
 
     # Building
@@ -235,6 +250,13 @@ class _Panel(widgets.VBox):
 
     def __repr__(self) -> str:
         return "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."
+
+
+def _close(widget: widgets.Widget) -> None:
+    for part in (*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None)):
+        if part is not None:
+            _close(part)
+    widget.close()
 
 
 _MARKUP: dict[str, Callable[..., str]] = {

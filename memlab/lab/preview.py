@@ -15,7 +15,7 @@ from memlab.oom import OutOfMemory
 from memlab.trace import Event, Trace
 
 WORKSPACE = Category.WORKSPACE
-SMALL = 0.002  # of the peak
+ROUNDED = 0.01  # of a size: it may be rounded up
 
 
 class Gap(NamedTuple):
@@ -23,7 +23,7 @@ class Gap(NamedTuple):
 
     highest: int
     level: int
-    at: Event | None  # that rises to the highest
+    at: Event | None  # that reaches the highest, or the first
 
 
 NOTHING = Gap(0, 0, None)
@@ -54,7 +54,8 @@ def _with_gaps(events: tuple[Event, ...]) -> Iterator[tuple[Gap, Event | None]]:
     for event in events:
         if event.category is WORKSPACE:
             level = gap.level + event.bytes
-            gap = Gap(level, level, event) if level > gap.highest else gap._replace(level=level)
+            highest = level > gap.highest or gap.at is None
+            gap = Gap(max(gap.highest, level), level, event if highest else gap.at)
         else:
             yield gap, event
             gap = NOTHING
@@ -93,18 +94,19 @@ def between(first: Outline, second: Outline, number: float, *, room: int) -> Tra
         flops=mix.bytes(Category.TEMPORARY, first.trace.flops, second.trace.flops),
         peak_reserved=None,
         oom=oom,
+        least_seconds=mix.seconds(first.trace.least_seconds, second.trace.least_seconds),
+        likely_seconds=mix.seconds(first.trace.likely_seconds, second.trace.likely_seconds),
     )
 
 
 def _is_plain(first: Outline, second: Outline) -> bool:
     """Whether each tensor has one size, or so many bytes times the number: not its square, or a part.
 
-    Else two of them do not say what is between. A few small ones may do as they like.
+    Else two of them do not say what is between.
     """
     low, high = first.number, second.number
-    small = SMALL * max(first.trace.peak_allocated, second.trace.peak_allocated)
     pairs = ((a.bytes, b.bytes) for (_, a), (_, b) in zip(first.events, second.events, strict=True) if a and b)
-    return all(a == b or abs(a * high - b * low) <= small * abs(low) for a, b in pairs)
+    return all(a == b or abs(a * high - b * low) <= abs(ROUNDED * b * low) for a, b in pairs)
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,10 @@ class Mixture:
         """Bytes of a category."""
         part = min(max(self.part, 0.0), 1.0) if category is WORKSPACE else self.part
         return round(first + (second - first) * part)
+
+    def seconds(self, first: float | None, second: float | None) -> float | None:
+        """Seconds, where both are known."""
+        return None if first is None or second is None else max(0.0, first + (second - first) * self.part)
 
     def events(self, first: Outline, second: Outline) -> Iterator[Event]:
         """Events of two outlines that have the same order."""

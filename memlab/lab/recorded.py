@@ -1,9 +1,10 @@
 """Runs of a panel that were recorded on another machine, beside the notebooks, for readers who lack its GPU."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from memlab.errors import NotATrace
 from memlab.files import write_atomically
 from memlab.shipped import shipped_folder
 from memlab.trace import Trace
@@ -24,14 +25,15 @@ def keep(title: str, traces: Sequence[Trace], where: Path) -> None:
         write_atomically(where / f"{_slug(title)}--{_slug(trace.device)}-{number}.json", trace.to_json())
 
 
-def runs(title: str) -> list[Trace]:
-    """All recorded runs of the panel with this title.
-
-    Raises:
-        NotATrace: a file there holds something else.
-    """
-    files = sorted(folder().glob(f"{_slug(title)}--*.json"))
-    return [Trace.from_json(file.read_text(encoding="utf-8")) for file in files]
+def runs(title: str, refuse: Callable[[NotATrace], None]) -> list[Trace]:
+    """All recorded runs of the panel with this title; a file that cannot be read is refused, and left out."""
+    found = []
+    for file in sorted(folder().glob(f"{_slug(title)}--*.json")):
+        try:
+            found.append(Trace.from_json(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            refuse(NotATrace(f"The recorded run {file.name} is left out: {error}"))
+    return found
 
 
 def _slug(text: str) -> str:

@@ -111,10 +111,9 @@ class Screen:
         if view is not None:
             self.show(memory=view.draw(workspace=self.workspace))
 
-    @property
-    def exact(self) -> View | None:
-        """What the picture shows, None while that is only nearly what will be predicted."""
-        return None if self.view is None or self.view.trace.source == "about" else self.view
+    def look_nearly_at(self, view: View) -> None:
+        """Draw something for a moment; what can be taken away is what was on show before."""
+        self.show(memory=view.draw(workspace=self.workspace))
 
     def keep(self) -> None:
         """Give the prediction on show a row; runs have one from the beginning."""

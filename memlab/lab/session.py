@@ -24,6 +24,7 @@ from memlab.lab.words import ending, failure_sentence, recorded_summary, summary
 from memlab.lab.worker import Job, Stopping
 from memlab.protocol import Train, check_settings
 from memlab.run import Run
+from memlab.text import message
 from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
 from memlab.vgpu import find_card
@@ -73,12 +74,12 @@ class Session:
         Run(train, of_train(settings), opened, steps=steps, budget=budget)  # says at once what is wrong
         self.device = opened.name
         self.title = title or getattr(train, "__name__", "train").replace("_", " ").capitalize()
-        self.recorded = recorded.runs(self.title)
+        self.recorded = recorded.runs(self.title, self.refuse)
         self.budget = f"{budget} B" if isinstance(budget, int) else budget or ""
         self.gpu = find_card(gpu).name
         self.models = check_models(train, models or {}, settings)
         self.model = next(iter(self.models))
-        self._forecast = Forecast(train, self.choices, self.models, self.screen)
+        self._forecast = Forecast(train, self.choices, self.models, self.screen, self._budget_or_none)
         self._worker = self._forecast.worker
         self.screen.say(f"Ready: Run trains {steps} steps.")
         self.screen.show(sentence="Move a slider to see what a training step would take, press Run to train.")
@@ -158,7 +159,6 @@ class Session:
         """Predict what is chosen, unless a run is going on. What is known is shown at once, and None given back."""
         if self.busy:
             return None
-        self._forecast.budget = self._budget_or_none()
         return self._forecast.ask(Case(dict(self.screen.settings), self.model, self.gpu))
 
     def start(self) -> Job:
@@ -180,7 +180,7 @@ class Session:
             while not futures.wait([job], timeout=0.2).done:
                 pass
         except KeyboardInterrupt:
-            job.stopping.set()
+            self._worker.stop()
             futures.wait([job])
             raise
         trace = job.result()
@@ -197,14 +197,27 @@ class Session:
         self._worker.submit(lambda stopping: self._replay_in_worker(trace))
 
     def stop(self) -> None:
-        """Ask the run or the prediction that is going on to end."""
-        if self._job is not None and self.busy:
-            self._job.stopping.set()
-            self.screen.say("Stopping.")
+        """Ask the run or the prediction that is going on to end; after some seconds it is broken off."""
+        if self.busy:
+            self.screen.say("Stopping.")  # first: the worker may say at once that it has
+            self._worker.stop()
         elif self._worker.stop():
             self.screen.say("Stopped the prediction. Ready.")
         else:
             self.screen.say("Nothing is running: press Run to start.")
+
+    def hold(self) -> None:
+        """Code runs that may change what ``train`` does: forget what was predicted, and predict only what is chosen."""
+        self._forecast.hold()
+
+    def look_ahead(self) -> None:
+        """When nothing else is to be done, predict what may be chosen next."""
+        self._forecast.look_ahead()
+
+    def close(self) -> None:
+        """End what goes on, and keep nothing but the runs."""
+        self._worker.stop()
+        self.hold()
 
     def _moved(self) -> None:
         if self.busy:
@@ -244,9 +257,14 @@ class Session:
     # What the worker does
 
     def _replay_in_worker(self, trace: Trace) -> None:
-        self.screen.look_at(View(trace, self.choices.keys(), recorded=True))
-        progress = steps_chart(trace.steps, (), len(trace.steps))
-        self.screen.show(progress=progress, sentence=recorded_summary(trace))
+        if self.screen.recorded is not trace:
+            return  # something else was chosen meanwhile
+        try:
+            self.screen.look_at(View(trace, self.choices.keys(), recorded=True))
+            progress = steps_chart(trace.steps, (), len(trace.steps))
+            self.screen.show(progress=progress, sentence=recorded_summary(trace))
+        except Exception as error:  # it comes from outside: of what is in it anything may be wrong
+            self.refuse(MemlabError(f"This recorded run cannot be drawn: {type(error).__name__}: {message(error)}"))
 
     def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: Stopping) -> Trace | None:
         try:

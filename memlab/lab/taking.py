@@ -51,7 +51,7 @@ class Taking:
         session, wanted = self._session, self._wants_code.value
         self._code.layout.display = None if wanted else "none"
         if wanted:
-            view = session.screen.exact
+            view = session.screen.view
             self._code.value = code(view, session.train, session.steps) if view else NOTHING
 
     def _write_table(self) -> None:
@@ -63,4 +63,4 @@ class Taking:
     def _save(self) -> None:
         screen = self._session.screen
         runs = to_csv(screen.rows) if screen.rows else ""
-        self._links.value = links(screen.exact, runs) if screen.exact else NOTHING
+        self._links.value = links(screen.view, runs) if screen.view else NOTHING

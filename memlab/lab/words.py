@@ -4,9 +4,11 @@ import traceback
 from collections.abc import Iterable
 
 from memlab.protocol import Train
-from memlab.text import capital
+from memlab.text import capital, message
 from memlab.trace import Trace
 from memlab.units import format_bytes
+
+ABOUT = "about this, until it is predicted exactly"  # said of :func:`memlab.lab.preview.between`
 
 
 def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
@@ -50,8 +52,8 @@ def heading(trace: Trace, names: Iterable[str], model: str = "") -> str:
 
 def origin(trace: Trace, *, recorded: bool = False) -> str:
     """Where a run comes from: ``predicted for a T4``."""
-    if trace.source == "about":  # memlab.lab.preview
-        return f"about; the prediction for {_a(trace.device)} is on its way"
+    if trace.source == "about":
+        return f"{ABOUT} for {_a(trace.device)}"
     if trace.source == "predicted":
         return f"predicted for {_a(trace.device)}"
     return f"{'recorded' if recorded else 'measured'} on {trace.device}"
@@ -133,7 +135,7 @@ def failure_sentence(error: BaseException, train: Train) -> str:
     code = getattr(train, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
     where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if code and lines else ""
-    return f"{type(error).__name__}: {str(error).rstrip('.')}{where}. Fix it and press Run again."
+    return f"{type(error).__name__}: {message(error).rstrip('.')}{where}. Fix it and press Run again."
 
 
 def ending(trace: Trace, steps: int, stopped: bool) -> str:

@@ -1,13 +1,14 @@
 """One thread that trains and predicts, so that the panel stays alive."""
 
 import ctypes
+import itertools
 import math
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from concurrent import futures
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,6 +60,12 @@ class Stopping(threading.Event):
 
 
 Work = Callable[[Stopping], Any]
+_all: "weakref.WeakSet[Worker]" = weakref.WeakSet()
+_of_all = threading.Lock()
+
+
+def _nothing() -> None:
+    """What is called where nobody wants to know."""
 
 
 class Job(Future[Any]):
@@ -68,6 +75,9 @@ class Job(Future[Any]):
         work: ``work(stopping)``, which should return soon after ``stopping`` is set.
         name: of a prediction: what it predicts. None for a run.
         is_idle: whether nobody waits for it.
+
+    Attributes:
+        on_stuck: called when it cannot be broken off, as where it waits outside of Python.
     """
 
     def __init__(self, work: Work, name: Hashable = None, *, is_idle: bool = False):
@@ -77,6 +87,7 @@ class Job(Future[Any]):
         self.is_idle = is_idle
         self._work: Work | None = work
         self._insisting: threading.Thread | None = None
+        self.on_stuck: Callable[[], None] = _nothing
 
     def execute(self) -> None:
         """Do the work; its result or its exception is kept for whoever asks."""
@@ -86,6 +97,8 @@ class Job(Future[Any]):
             self.set_result(work(self.stopping))
         except BaseException as error:  # kept, and raised again by result()
             self.set_exception(error)
+        finally:
+            self.on_stuck = _nothing
 
     def give_up(self) -> None:
         """End it before it has begun."""
@@ -99,7 +112,11 @@ class Job(Future[Any]):
             self._insisting.start()
 
     def _insist(self) -> None:
-        while not futures.wait([self], GRACE).done:
+        for tried in itertools.count():
+            if wait([self], GRACE).done:
+                return
+            if tried == 1 and self.stopping.is_set():
+                self.on_stuck()
             self.stopping.break_off()  # again and again: a bare except may catch it
 
 
@@ -108,15 +125,23 @@ class Worker:
 
     Args:
         at_rest: asked for work that nobody waits for, with its name; any job ends it. None: there is no more.
+        on_stuck: called when a job cannot be broken off.
     """
 
-    def __init__(self, at_rest: Callable[[], tuple[Work, Hashable] | None] = lambda: None):
+    def __init__(
+        self,
+        at_rest: Callable[[], tuple[Work, Hashable] | None] = lambda: None,
+        on_stuck: Callable[[], None] = _nothing,
+    ):
         self._at_rest = at_rest
+        self._on_stuck = on_stuck
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
         self._current: Job | None = None
         self._latest: Job | None = None
         self._thread: threading.Thread | None = None
+        with _of_all:
+            _all.add(self)
 
     def submit(self, work: Work, name: Hashable = None) -> Job:
         """Queue ``work(stopping)``. Never blocks.
@@ -124,6 +149,8 @@ class Worker:
         A run stops all that is going on or waiting. A prediction, which has a ``name``, takes the place of one that
         waits and gives one that is going on some seconds to end; if that has the same name, it is given back.
         """
+        for other in self._others():
+            other.hush()
         with self._changed:
             if name is None:
                 self._end_all()
@@ -152,6 +179,12 @@ class Worker:
         with self._changed:
             return any(job.name == name for job in self._waiting)
 
+    @property
+    def works(self) -> bool:
+        """Whether somebody waits for what it does."""
+        current = self._current
+        return bool(self._waiting) or (current is not None and not current.is_idle)
+
     def rest(self) -> None:
         """Let the thread ask ``at_rest`` for work."""
         with self._changed:
@@ -162,6 +195,10 @@ class Worker:
         with self._changed:
             if self._current is not None and self._current.is_idle:
                 self._end(self._current)
+
+    def _others(self) -> list["Worker"]:
+        with _of_all:
+            return [worker for worker in _all if worker is not self]
 
     # With the lock held
 
@@ -204,7 +241,7 @@ class Worker:
             # A daemon, so that a kernel can be shut down in the middle of a run.
             self._thread = threading.Thread(target=self._work, name="memlab lab", daemon=True)
             self._thread.start()
-        self._changed.notify()
+        self._changed.notify_all()
 
     # In the thread
 
@@ -220,7 +257,8 @@ class Worker:
             self._changed.wait_for(lambda: self._waiting, REST)
             if self._waiting:
                 return self._begin(self._waiting.popleft())
-        rest = self._at_rest()  # without the lock: whoever answers may have one of its own
+        # Without the lock: whoever answers may have one of its own.
+        rest = None if any(other.works for other in self._others()) else self._at_rest()
         with self._changed:
             if self._waiting:
                 return self._begin(self._waiting.popleft())
@@ -231,4 +269,5 @@ class Worker:
 
     def _begin(self, job: Job) -> Job:
         self._current = job
+        job.on_stuck = self._on_stuck
         return job

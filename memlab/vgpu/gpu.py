@@ -7,6 +7,7 @@ from typing import Any
 
 from memlab.devices.base import Device
 from memlab.files import write_atomically
+from memlab.text import message
 from memlab.vgpu.assembly import register
 from memlab.vgpu.cards import find_card
 from memlab.vgpu.current import Prediction
@@ -96,9 +97,9 @@ class VirtualGpu(Device):
             with self._mode:
                 yield
         except RuntimeError as error:
-            if "TorchScript interpreter" in str(error):
+            if "TorchScript interpreter" in message(error):
                 raise scripted(error) from error
-            if "Cannot access accelerator device" in str(error):  # device=0, in PyTorch without CUDA
+            if "Cannot access accelerator device" in message(error):  # device=0, in PyTorch without CUDA
                 raise bare_number(error) from error
             raise
 

@@ -6,10 +6,11 @@ from functools import partial
 
 import torch
 
-from tests.bench import panel, plain_step, prediction, xray
+from tests.bench import dragging, panel, plain_step, prediction, xray
 
 CPU = torch.device("cpu")
-FIGURES = (prediction.figures, partial(xray.figures, CPU), partial(plain_step.figures, CPU), panel.figures)
+MEASURED = (partial(xray.figures, CPU), partial(plain_step.figures, CPU))
+FIGURES = (prediction.figures, dragging.figures, *MEASURED, panel.figures)
 
 
 def main() -> None:

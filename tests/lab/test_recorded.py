@@ -4,10 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from memlab.errors import MemlabError, NotATrace
+from memlab.errors import MemlabError
 from memlab.lab import recorded
 from tests.lab.loops import Slow, wait_for
 from tests.lab.test_panel import make, shown
+
+
+def none(refusal):
+    """No recording here is refused."""
+    raise refusal
 
 
 @pytest.fixture
@@ -23,11 +28,11 @@ def lab(tmp_path, monkeypatch):
 
 
 def test_what_was_kept_is_read_again_for_this_panel_alone(lab, tmp_path):
-    assert [trace.settings["batch_size"] for trace in recorded.runs("A panel: of mine")] == [4, 64]
-    assert recorded.runs("A panel") == recorded.runs("Another") == []
+    assert [trace.settings["batch_size"] for trace in recorded.runs("A panel: of mine", none)] == [4, 64]
+    assert recorded.runs("A panel", none) == recorded.runs("Another", none) == []
     recorded.keep(lab.title, [lab.run()], tmp_path)
     recorded.keep(lab.title, [lab.run()], tmp_path)
-    assert len(recorded.runs(lab.title)) == 3  # two of the H200, and the last of this device
+    assert len(recorded.runs(lab.title, none)) == 3  # two of the H200, and the last of this device
 
 
 def test_the_menu_replays_a_run_with_its_device(lab):
@@ -78,7 +83,17 @@ def test_without_recordings_there_is_no_menu():
     assert make(title="never recorded")._replay_menu.layout.display == "none"
 
 
-def test_another_file_is_refused(lab, tmp_path):
+def test_another_file_is_left_out_and_that_is_said(lab, tmp_path):
     (tmp_path / "a-panel-of-mine--x-0.json").write_text("{}")
-    with pytest.raises(NotATrace):
-        make(title=lab.title)
+    (tmp_path / "a-panel-of-mine--x-1.json").write_bytes(b"\xff")
+    again = make(title=lab.title)
+    assert len(again.session.recorded) == 2
+    assert "The recorded run a-panel-of-mine--x-1.json is left out: " in shown(again, "note")
+
+
+def test_a_recorded_run_that_cannot_be_drawn_is_refused_and_the_panel_lives_on(lab):
+    broken = replace(lab.session.recorded[0], events=None)
+    lab.replay(broken)
+    wait_for(lambda: "This recorded run cannot be drawn: TypeError" in shown(lab, "note"))
+    lab.replay(lab.session.recorded[1])
+    wait_for(lambda: "Recorded with torch" in shown(lab, "sentence"))

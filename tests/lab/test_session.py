@@ -13,6 +13,7 @@ from torch import nn
 
 from memlab import logbook
 from memlab.errors import BadTrain, BadValue, MemlabError
+from memlab.lab import worker
 from memlab.lab.session import Session
 from memlab.lab.steady import MOST_STEPS
 from memlab.units import format_bytes
@@ -593,3 +594,84 @@ def test_every_run_is_logged_and_a_logbook_that_cannot_be_written_stops_none(tmp
     monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "in_the_way" / "logbook.jsonl"))
     assert len(session.run().steps) == 5
     assert "set MEMLAB_LOGBOOK to a file that can" in note(session)
+
+
+class NeverYields:
+    """A train that computes nothing and ends nothing, in its step after ``steps``."""
+
+    def __init__(self, steps):
+        self.steps = steps
+        self.in_last_step = threading.Event()
+
+    def __call__(self, device, *, batch_size=8):
+        for _ in range(self.steps):
+            yield torch.ones(batch_size, device=device).sum()
+        while True:
+            self.in_last_step.set()
+        yield None
+
+
+@pytest.mark.parametrize("steps", [0, 4])  # of which the fifth is not X-rayed
+def test_a_run_that_never_yields_is_broken_off_and_the_next_run_begins(monkeypatch, steps):
+    monkeypatch.setattr(worker, "GRACE", 0.1)
+    endless = NeverYields(steps)
+    session = make(endless)
+    session.start()
+    assert endless.in_last_step.wait(SOON)
+    session.stop()
+    wait_for(lambda: not session.busy)
+    assert status(session).startswith("Stopped ")
+    endless.in_last_step.clear()
+    first = session.start()
+    assert endless.in_last_step.wait(SOON)
+    endless.steps = 100
+    assert len(session.run().steps) == 5
+    assert first.done()
+
+
+def test_a_prediction_that_computes_nothing_and_never_yields_is_broken_off(monkeypatch):
+    monkeypatch.setattr(worker, "GRACE", 0.1)
+    monkeypatch.setattr(worker, "PATIENCE", 0.1)
+    endless = NeverYields(1)
+    session = make(endless)
+    session.predict()
+    assert endless.in_last_step.wait(SOON)
+    endless.steps = 100
+    session.choose("batch_size", 32)
+    wait_for(lambda: session.prediction is not None)
+    assert session.prediction.settings["batch_size"] == 32
+    assert session.screen.pending == ""
+
+
+class Unspeakable(RuntimeError):
+    """An error that cannot be told."""
+
+    def __str__(self):
+        raise ValueError("not even this")
+
+
+def raises(error):
+    def train(device, *, batch_size=8):
+        raise error
+        yield
+
+    return train
+
+
+def test_an_error_whose_text_raises_another_is_said_all_the_same():
+    session = make(raises(Unspeakable()))
+    predicted(session)
+    assert note(session).startswith("No prediction: Unspeakable: its message cannot be read (ValueError) (line 2 of ")
+    with pytest.raises(Unspeakable):
+        session.run()
+    assert status(session).startswith("Unspeakable: its message cannot be read (ValueError) (line 2 of ")
+
+
+def test_a_train_that_exits_is_said_to_in_a_prediction_and_a_run():
+    session = make(raises(SystemExit("enough")))
+    predicted(session)
+    assert note(session).startswith("No prediction: SystemExit: enough (line 2 of ")
+    assert session.screen.pending == ""
+    with pytest.raises(SystemExit):
+        session.run()
+    assert status(session).startswith("SystemExit: enough (line 2 of ")

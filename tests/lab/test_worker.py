@@ -1,10 +1,14 @@
 """One thread, one job at a time, and no error that gets lost."""
 
 import threading
+import time
 
 import pytest
 
+from memlab.errors import Stopped
+from memlab.lab import worker as module
 from memlab.lab.worker import Worker
+from tests.lab.loops import wait_for
 
 SOON = 10
 
@@ -46,3 +50,159 @@ def test_stop_says_whether_there_was_something_to_stop():
     assert worker.stop() is True
     assert job.result(SOON) is True
     assert worker.stop() is False
+
+
+def block(worker, name=None):
+    """A job that goes on until it is stopped."""
+    begun = threading.Event()
+
+    def work(stopping):
+        begun.set()
+        while not stopping.is_set():
+            time.sleep(0.01)
+        return "stopped"
+
+    job = worker.submit(work, name)
+    assert begun.wait(SOON)
+    return job
+
+
+def test_a_prediction_may_end_while_the_newest_waits_and_those_between_are_left_out():
+    worker, done, may_end, begun = Worker(), [], threading.Event(), threading.Event()
+
+    def first(stopping):
+        begun.set()
+        assert may_end.wait(SOON)
+        done.append("first")
+
+    worker.submit(first, "first")
+    assert begun.wait(SOON)
+    left_out = worker.submit(lambda stopping: done.append("second"), "second")
+    last = worker.submit(lambda stopping: done.append("third"), "third")
+    assert left_out.result(SOON) is None
+    may_end.set()
+    last.result(SOON)
+    assert done == ["first", "third"]
+
+
+def test_a_prediction_that_takes_long_is_ended_for_the_newest(monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    worker = Worker()
+    slow = block(worker, "slow")
+    assert worker.submit(lambda stopping: 7, "next").result(SOON) == 7
+    assert slow.result() == "stopped"
+
+
+def test_the_prediction_that_goes_on_is_not_begun_again():
+    worker = Worker()
+    job = block(worker, "same")
+    other = worker.submit(lambda stopping: None, "other")
+    assert worker.submit(lambda stopping: None, "same") is job
+    assert other.done()
+    assert not job.stopping.is_set()
+    worker.stop()
+
+
+def test_a_run_stops_predictions_at_once():
+    worker = Worker()
+    going_on, waiting = block(worker, "a"), worker.submit(lambda stopping: stopping.is_set(), "b")
+    assert worker.submit(lambda stopping: 7).result(SOON) == 7
+    assert going_on.result() == "stopped"
+    assert waiting.result() is True
+
+
+def test_at_rest_there_is_other_work_which_any_job_ends_but_of_its_own_name(monkeypatch):
+    monkeypatch.setattr(module, "REST", 0.01)
+    begun, ended = threading.Event(), []
+
+    def idle(stopping):
+        begun.set()
+        while not stopping.is_set():
+            time.sleep(0.01)
+        ended.append("idle")
+
+    worker = Worker(lambda: None if ended else (idle, "idle"))
+    worker.rest()
+    assert begun.wait(SOON)
+    assert not worker.stop() or pytest.fail("nobody waits for it")
+    worker.submit(lambda stopping: ended.append("job"), "job").result(SOON)
+    assert ended == ["idle", "job"]
+
+    begun.clear()
+    ended.clear()
+    worker.rest()
+    assert begun.wait(SOON)
+    assert worker.submit(lambda stopping: None, "idle").name == "idle"
+    assert worker.works
+    assert worker.stop()
+
+
+def test_a_job_of_another_worker_ends_work_at_rest_and_none_begins(monkeypatch):
+    monkeypatch.setattr(module, "REST", 0.01)
+    asked, ended = [], threading.Event()
+
+    def idle(stopping):
+        while not stopping.is_set():
+            time.sleep(0.01)
+        ended.set()
+
+    def at_rest():
+        asked.append(1)
+        return (idle, "idle") if len(asked) == 1 else None
+
+    worker, other = Worker(at_rest), Worker()
+    worker.rest()
+    wait_for(lambda: asked)
+    job = block(other)
+    assert ended.wait(SOON)
+    wait_for(lambda: worker._thread is None)
+    assert asked == [1]
+    other.stop()
+    job.result(SOON)
+
+
+def test_the_thread_ends_when_there_is_nothing_to_do_and_another_begins(monkeypatch):
+    monkeypatch.setattr(module, "REST", 0.01)
+    worker = Worker()
+    first = worker.submit(lambda stopping: threading.current_thread()).result(SOON)
+    first.join(SOON)
+    assert not first.is_alive()
+    assert worker.submit(lambda stopping: 7).result(SOON) == 7
+
+
+def test_a_job_that_does_not_end_is_broken_off_and_the_next_begins(monkeypatch):
+    monkeypatch.setattr(module, "GRACE", 0.05)
+    worker, begun = Worker(), threading.Event()
+
+    def endless(stopping):
+        with stopping.breakable():
+            begun.set()
+            while True:
+                pass
+
+    job = worker.submit(endless)
+    assert begun.wait(SOON)
+    assert worker.stop()
+    with pytest.raises(Stopped):
+        job.result(SOON)
+    assert worker.submit(lambda stopping: 7).result(SOON) == 7
+
+
+def test_what_cannot_be_broken_off_is_told(monkeypatch):
+    monkeypatch.setattr(module, "GRACE", 0.05)
+    told, begun, may_end = threading.Event(), threading.Event(), threading.Lock()
+    may_end.acquire()
+    worker = Worker(on_stuck=told.set)
+
+    def waits(stopping):
+        with stopping.breakable():
+            begun.set()
+            may_end.acquire()  # outside of Python
+
+    job = worker.submit(waits)
+    assert begun.wait(SOON)
+    worker.stop()
+    assert told.wait(SOON)
+    may_end.release()
+    with pytest.raises(Stopped):
+        job.result(SOON)

@@ -1,0 +1,345 @@
+"""Predictions under the hand: known ones at once, others nearly, and what may come next in idle time."""
+
+import gc
+import threading
+import weakref
+from types import SimpleNamespace
+
+import pytest
+
+from memlab import predict
+from memlab.lab import Lab, cells, forecast, worker
+from memlab.lab.remembered import Case, Known, Remembered
+from memlab.nets import GPT
+from memlab.trace import Trace
+from tests.lab.loops import SOON, Slow, train, wait_for
+from tests.lab.test_session import make, predicted
+
+
+def known(session):
+    """The values of batch size that were predicted."""
+    kept = session._forecast._remembered._kept.values()
+    return {(entry.case.chosen["batch_size"], entry.case.is_endless) for entry in list(kept)}
+
+
+def count_jobs(session, monkeypatch):
+    jobs = []
+    submit = session._worker.submit
+    monkeypatch.setattr(session._worker, "submit", lambda *given: jobs.append(submit(*given)) or jobs[-1])
+    return jobs
+
+
+def test_what_was_predicted_is_shown_again_at_once_in_the_thread_that_asks(monkeypatch):
+    session = make(width=[16, 32])
+    first = predicted(session, batch_size=4)
+    sentence, memory = session.screen.sentence, session.screen.memory
+    predicted(session, batch_size=64)
+    jobs = count_jobs(session, monkeypatch)
+    session.choose("batch_size", 4)
+    assert jobs == []
+    assert session.prediction == first
+    assert session.screen.memory == memory
+    assert session.screen.sentence.startswith(sentence.rstrip("."))  # and then, what it is compared with
+    assert "the settings before" in session.screen.sentence
+    session.choose("width", 32)  # another setting, card or model is another thing
+    session.choose_card("L4")
+    assert len(jobs) == 2
+    jobs[-1].result(SOON)
+    assert session.prediction.settings["width"] == 32
+    assert session.prediction.device == "L4"
+
+
+def test_a_prediction_on_its_way_is_announced_and_no_alert():
+    slow = Slow()
+    session = make(slow, gpu="A100-40GB")
+    session.choose("batch_size", 24)
+    assert slow.in_step.wait(SOON)
+    assert session.screen.pending == "Predicting batch size 24, A100-40GB."
+    slow.step.release(100)
+    session._worker._latest.result(SOON)
+    assert session.screen.pending == ""
+    lab = Lab(train, batch_size=(1, 64), device="cpu")
+    lab.session.screen.show(pending="Predicting batch size 9, T4.")
+    assert "Predicting batch size 9, T4." in lab._texts["pending"].value
+    assert "role" not in lab._texts["pending"].value
+
+
+def test_a_loop_found_steady_is_predicted_in_two_steps_where_it_differs_in_numbers_only():
+    session = make(width=[16, 32])
+    assert len(predicted(session, batch_size=4).steps) == 3
+    assert len(predicted(session, batch_size=5).steps) == 2
+    assert session.prediction.peak_allocated == predict(train, batch_size=5).peak_allocated
+    assert len(predicted(session, width=32).steps) == 3
+
+
+def test_between_two_that_are_known_the_picture_is_there_at_once_and_never_kept(monkeypatch):
+    session = make()
+    predicted(session, batch_size=1)
+    last = predicted(session, batch_size=64)
+    monkeypatch.setattr(session._worker, "submit", lambda *given: None)
+    session.choose("batch_size", 32)
+    screen = session.screen
+    assert "about this, until it is predicted exactly for a T4" in screen.memory
+    assert "batch 32" in screen.memory
+    assert screen.sentence.startswith("About this, until it is predicted exactly: predicted for a T4: peak ")
+    assert session.prediction is last
+    assert screen.view.trace is last  # what can be taken away
+    assert known(session) == {(1, False), (64, False)}
+    monkeypatch.undo()
+    assert predicted(session).source == "predicted"
+    assert "about this" not in (screen.memory + screen.sentence).lower()
+
+
+def test_an_older_prediction_does_not_take_the_place_of_what_is_nearly_right():
+    slow = Slow()
+    session = make(slow)
+    slow.step.release(5)  # three steps and, now that it is known to be steady, two
+    predicted(session, batch_size=1)
+    predicted(session, batch_size=64)
+    session._forecast._steady.clear()
+    drawn = []
+    session.screen.on_change = lambda name: drawn.append(session.screen.memory) if name == "memory" else None
+    slow.in_step.clear()
+    session.choose("batch_size", 8)
+    assert slow.in_step.wait(SOON)
+    session.choose("batch_size", 9)  # while 8 is being predicted
+    slow.step.release(20)
+    session._worker._latest.result(SOON)
+    assert ["batch 8" in picture for picture in drawn] == [True, *[False] * (len(drawn) - 1)]
+    assert ["about this" in picture for picture in drawn[:2]] == [True, True]
+    assert session.prediction.settings["batch_size"] == 9
+    assert (8, False) in known(session)
+
+
+def test_while_nothing_like_it_is_known_older_predictions_are_shown_on_the_way():
+    slow = Slow()
+    session = make(slow)
+    session.choose("batch_size", 16)
+    assert slow.in_step.wait(SOON)
+    session.choose("batch_size", 17)
+    drawn = []
+    session.screen.on_change = lambda name: drawn.append(session.screen.memory) if name == "memory" else None
+    slow.step.release(20)
+    session._worker._latest.result(SOON)
+    assert "batch 16" in drawn[0]
+    assert "batch 17" in drawn[-1]
+
+
+def test_nothing_is_predicted_ahead_before_a_panel_is_shown(monkeypatch):
+    monkeypatch.setattr(worker, "REST", 0.01)
+    session = make()
+    predicted(session)
+    wait_for(lambda: session._worker._thread is None)
+    assert known(session) == {(8, False)}
+
+
+def test_at_rest_the_ends_and_the_neighbours_are_predicted_and_then_the_thread_ends(monkeypatch):
+    monkeypatch.setattr(worker, "REST", 0.01)
+    session = make(compiled=bool)
+    session.predict()
+    before = session.screen.sentence
+    session.look_ahead()
+    wait_for(lambda: session._worker._thread is None)
+    sizes = {size for size, _ in known(session)}
+    assert {1, 64, 4, 5, 6, 7, 8, 9, 10, 11, 12} <= sizes
+    assert session.prediction.settings["batch_size"] == 8  # none of them is shown
+    jobs = count_jobs(session, monkeypatch)
+    for size in (9, 8, 64, 1):
+        session.choose("batch_size", size)
+    session.choose("batch_size", 8)
+    session.choose("compiled", True)
+    assert jobs == []
+    assert before != session.screen.sentence
+
+
+def test_no_more_time_than_so_much_is_spent_ahead(monkeypatch):
+    monkeypatch.setattr(worker, "REST", 0.01)
+    monkeypatch.setattr(forecast, "SECONDS_AHEAD", 0.0)
+    session = make()
+    predicted(session)
+    session.look_ahead()
+    wait_for(lambda: session._worker._thread is None)
+    assert known(session) == {(8, False)}
+
+
+def greedy(device, *, batch_size=4):
+    import torch
+
+    while True:
+        kept = torch.empty(batch_size * 2**28, device=device)
+        yield kept[0]
+        del kept
+
+
+def test_a_slider_whose_end_does_not_fit_is_known_all_the_way_and_runs_out_where_the_card_does(monkeypatch):
+    monkeypatch.setattr(worker, "REST", 0.01)
+    session = make(greedy)
+    predicted(session)
+    session.look_ahead()
+    wait_for(lambda: session._worker._thread is None)
+    assert {(64, False), (64, True)} <= known(session)
+    monkeypatch.setattr(session._worker, "submit", lambda *given: None)
+    session.choose("batch_size", 14)
+    assert "predicted for a T4: peak 14.0 GiB" in session.screen.sentence
+    session.choose("batch_size", 20)
+    assert "About this, until it is predicted exactly: predicted for a T4: out of memory" in session.screen.sentence
+
+
+def test_what_is_ahead_ends_when_something_is_chosen_or_a_run_begins(monkeypatch):
+    monkeypatch.setattr(worker, "REST", 0.01)
+    slow = Slow()
+    session = make(slow)
+    slow.step.release(3)
+    predicted(session)
+    for act in (lambda: session.choose("batch_size", 30), session.start):
+        slow.in_step.clear()
+        session.look_ahead()
+        assert slow.in_step.wait(SOON)
+        idle = session._worker._current
+        assert idle.is_idle
+        act()
+        assert idle.stopping.is_set()
+        slow.step.release(100)
+        session._worker._latest.result(2 * SOON)
+
+
+def test_a_case_that_is_predicted_ahead_and_asked_for_is_shown(monkeypatch):
+    monkeypatch.setattr(worker, "REST", 0.01)
+    slow = Slow()
+    session = make(slow)
+    slow.step.release(3)
+    predicted(session)
+    slow.in_step.clear()
+    session.look_ahead()
+    assert slow.in_step.wait(SOON)
+    idle = session._worker._current
+    session.choose("batch_size", 1)  # the first that is ahead
+    assert session._worker._latest is idle
+    assert not idle.stopping.is_set()
+    slow.step.release(3)
+    idle.result(SOON)
+    assert session.prediction.settings["batch_size"] == 1
+    session.hold()
+
+
+def test_a_cell_holds_what_is_ahead_and_forgets_for_it_may_change_what_train_reads(monkeypatch):
+    size = SimpleNamespace(width=16)
+
+    def reading(device, *, batch_size=8):
+        yield from train(device, batch_size=batch_size, width=size.width)
+
+    session = make(reading)
+    before = predicted(session).peak_allocated
+    size.width = 64
+    session.hold()
+    session.look_ahead()
+    session.choose("batch_size", 9)
+    session.choose("batch_size", 8)
+    wait_for(lambda: session.screen.pending == "")
+    assert session.prediction.peak_allocated > before
+
+
+class Shell:
+    """What panels need of IPython."""
+
+    def __init__(self):
+        self.callbacks = {"pre_run_cell": [], "post_run_cell": []}
+        self.events = self
+        self.parent_header = {}
+
+    def register(self, event, function):
+        if function not in self.callbacks[event]:
+            self.callbacks[event].append(function)
+
+    def run(self, cell, time, work):
+        self.parent_header = {"metadata": {"cellId": cell}, "header": {"msg_id": time}}
+        for happens in self.callbacks["pre_run_cell"]:
+            happens(None)
+        work()
+        for happens in self.callbacks["post_run_cell"]:
+            happens(None)
+
+
+@pytest.fixture
+def shell(monkeypatch):
+    made = Shell()
+    monkeypatch.setattr("IPython.get_ipython", lambda: made)
+    monkeypatch.setattr("IPython.display.display", lambda panel: None)
+    monkeypatch.setattr(cells, "_shown", {})
+    return made
+
+
+def test_a_panel_looks_ahead_between_the_cells(shell):
+    lab, held = Lab(train, batch_size=(1, 64), device="cpu"), []
+    shell.run("a", "1", lab._ipython_display_)
+    assert lab.session._forecast._looks_ahead
+    shell.run("b", "2", lambda: held.append(lab.session._forecast._looks_ahead))
+    assert held == [False]
+    lab.close()
+    shell.run("b", "3", lambda: None)
+    assert not lab.session._forecast._looks_ahead
+
+
+def test_a_panel_made_again_by_its_cell_closes_the_one_before_and_no_other(shell):
+    first, second, other, again = (Lab(train, batch_size=(1, 64), device="cpu") for _ in range(4))
+    shell.run("a", "1", lambda: [first._ipython_display_(), second._ipython_display_()])
+    shell.run("b", "2", other._ipython_display_)
+    assert all(lab._panel.comm is not None for lab in (first, second, other))
+    shell.run("a", "3", again._ipython_display_)
+    assert first._panel.comm is second._panel.comm is None
+    assert other._panel.comm is not None
+    shell.run("a", "4", again._ipython_display_)  # the same once more
+    assert again._panel.comm is not None
+    shell.run("c", "5", first._ipython_display_)
+    assert first._panel.comm is not None  # it may be shown again
+
+
+def test_twenty_panels_predicted_and_dropped_leave_no_thread(monkeypatch):
+    monkeypatch.setattr(worker, "REST", 0.01)
+    sessions = []
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith("memlab lab")])
+    for _ in range(20):
+        session = make()
+        predicted(session)
+        sessions.append(weakref.ref(session))
+    del session
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith("memlab lab")])
+    gc.collect()
+    assert [ref for ref in sessions if ref() is not None] == []
+
+
+def gpt(device, *, batch_size=2, context=32, width=32):
+    import torch
+
+    model = GPT(depth=2, width=width, heads=2, context=context, vocabulary=64).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    while True:
+        tokens = torch.zeros(batch_size, context, dtype=torch.int64, device=device)
+        loss = model(tokens, tokens)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+def test_remembered_predictions_are_bounded_in_bytes_and_the_longest_unused_goes():
+    trace = predict(train)
+    one = Remembered()
+    cases = [Case({"batch_size": size}, "", "T4") for size in range(5)]
+    one.put(cases[0], Known(trace, "warned"))
+    assert one.get(cases[0].key) == (trace, "warned")
+    assert isinstance(one.get(cases[0].key).trace, Trace)
+    kept = Remembered(most_bytes=int(3.5 * one.nbytes))
+    for case in cases[:3]:
+        kept.put(case, Known(trace, ""))
+    kept.put(cases[2], Known(trace, ""))  # again, in its own place
+    assert kept.get(cases[0].key) is not None  # so it is the last to go
+    kept.put(cases[3], Known(trace, ""))
+    assert [case.key in kept for case in cases] == [True, False, True, True, False]
+    assert kept.nbytes <= 3.5 * one.nbytes
+    kept.forget()
+    assert (kept.nbytes, cases[0].key in kept) == (0, False)
+
+
+def test_true_one_and_one_point_nought_are_three_cases():
+    assert len({Case({"x": value}, "", "T4").key for value in (1, 1.0, True, "1")}) == 4
