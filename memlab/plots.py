@@ -155,20 +155,13 @@ def write_above(axes: Axes, place: int, height: int, text: str) -> None:
 def _shade_phases(axes: Axes, trace: Trace) -> None:
     """Forward and optimizer on a light ground, backward on white, as in the panel."""
     total = max(len(trace.events), 1)
+    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+    place |= {"ha": "center", "va": "top"}
     for phase, first, last in trace.phases:
         if phase in (Phase.FORWARD, Phase.OPTIMIZER):
             axes.axvspan(first, last, color=PHASE_SHADE, linewidth=0, zorder=0)
         if phase is not Phase.OTHER and last - first > 0.07 * total:
-            axes.annotate(
-                phase,
-                ((first + last) / 2, 1),
-                (0, -5),
-                xycoords=("data", "axes fraction"),
-                textcoords="offset points",
-                ha="center",
-                va="top",
-                color=QUIET_INK,
-            )
+            axes.annotate(phase, ((first + last) / 2, 1), (0, -5), **place, color=QUIET_INK)
 
 
 def _mark_peak(axes: Axes, trace: Trace) -> None:
