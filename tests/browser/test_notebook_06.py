@@ -164,14 +164,15 @@ def test_a_budget_ends_a_run_out_of_memory(page):
 
 
 @pytest.mark.parametrize(("width", "beside"), [(1600, True), (700, False)])
-def test_the_pictures_stand_beside_the_controls_or_below_and_nothing_is_clipped(page, width, beside):
+def test_the_pictures_stand_beside_the_controls_or_above_them_and_nothing_is_clipped(page, width, beside):
     page.set_viewport_size({"width": width, "height": 1000})
     try:
         panel(page).scroll_into_view_if_needed()
         run = panel(page).get_by_role("button", name="Run", exact=True).bounding_box()
         chart = panel(page).locator('svg[role="img"]').first.bounding_box()
         outer = panel(page).bounding_box()
-        assert (chart["y"] < run["y"]) is beside
+        assert (chart["x"] > run["x"] + run["width"]) is beside
+        assert chart["y"] < run["y"]
         assert chart["x"] + chart["width"] <= outer["x"] + outer["width"] + 1
         shoot(page, f"wide_{width}")
     finally:
