@@ -1,34 +1,28 @@
-"""Matplotlib figures of traces and of segments. Each carries the sentence that says the same in words."""
+"""Matplotlib figures of traces. Each carries the sentence that says the same in words."""
 
 import base64
 import io
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import cycle, groupby
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from memlab.errors import BadValue
-from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, LIMIT, ORANGE, PHASE_SHADE, QUIET_INK
+from memlab.palette import BLUE, CATEGORY_COLORS, INK, LIMIT, ORANGE, PHASE_SHADE, QUIET_INK
 from memlab.text import capital
 from memlab.trace import Category, Phase, Trace
 from memlab.units import byte_ticks, format_bytes, parse_bytes
 from memlab.vgpu.cards import CARDS
 
-BLOCK_STYLES: dict[str, dict[str, Any]] = {
-    "in use": {"facecolor": BLUE, "edgecolor": "white", "hatch": None},
-    "free": {"facecolor": (GREY, 0.3), "edgecolor": GREY, "hatch": "////"},
-}
 ABOVE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}  # where a picture's notes stand
 LINES = [(BLUE, "o-"), (ORANGE, "s--"), (INK, "^:")]
-MOST_ROWS = 600  # of a segment map: each one dot high
+SMALL = 10  # points: 13 pixels, the least that is legible from the last row
 
 
 class Picture(Figure):
@@ -138,30 +132,6 @@ def curve(traces: Sequence[Trace] | Mapping[str, Sequence[Trace]], setting: str,
     return picture
 
 
-def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Picture:
-    """What the allocator holds: a row for each segment, the largest first, with its blocks in use and free.
-
-    Args:
-        snapshot: from :meth:`memlab.allocator.CachingAllocator.snapshot` or ``torch.cuda.memory_snapshot()``.
-        title: what the sentence begins with.
-    """
-    sentence = ": ".join(part for part in (title, _segment_sentence(snapshot)) if part)
-    rows = sorted(snapshot, key=lambda segment: (-segment["total_size"], segment["address"]))[:MOST_ROWS]
-    row_height = min(0.25, 6 / max(len(rows), 1))  # inches
-    picture = Picture(sentence, height=1.9 + row_height * len(rows))
-    axes = picture.add_subplot()
-    if not rows:
-        axes.set_axis_off()
-        write_title(axes, sentence, "")
-        return picture
-    _draw_blocks(axes, rows, thin=row_height < 0.07)
-    _name_rows(axes, rows, apart=math.ceil(0.16 / row_height))
-    _segment_axes(axes, rows)
-    write_title(axes, sentence, "a row for each segment, with its pool on the left and its size on the right")
-    draw_legend(picture)
-    return picture
-
-
 def stack(axes: Axes, traces: Mapping[str, Trace]) -> int:
     """A bar for each run, of what its peak is made of, with the peak on top; the highest of them."""
     bottom = [0] * len(traces)
@@ -179,26 +149,19 @@ def write_above(axes: Axes, place: int, height: int, text: str) -> None:
     """Text on top of a bar."""
     ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # a limit may cross it
     offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
-    axes.annotate(text, (place, height), (0, 4), **offset, fontsize=9, color=INK, bbox=ground)
+    axes.annotate(text, (place, height), (0, 4), **offset, fontsize=SMALL, color=INK, bbox=ground)
 
 
 def _shade_phases(axes: Axes, trace: Trace) -> None:
     """Forward and optimizer on a light ground, backward on white, as in the panel."""
     total = max(len(trace.events), 1)
+    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+    place |= {"ha": "center", "va": "top"}
     for phase, first, last in trace.phases:
         if phase in (Phase.FORWARD, Phase.OPTIMIZER):
             axes.axvspan(first, last, color=PHASE_SHADE, linewidth=0, zorder=0)
         if phase is not Phase.OTHER and last - first > 0.07 * total:
-            axes.annotate(
-                phase,
-                ((first + last) / 2, 1),
-                (0, -5),
-                xycoords=("data", "axes fraction"),
-                textcoords="offset points",
-                ha="center",
-                va="top",
-                color=QUIET_INK,
-            )
+            axes.annotate(phase, ((first + last) / 2, 1), (0, -5), **place, color=QUIET_INK)
 
 
 def _mark_peak(axes: Axes, trace: Trace) -> None:
@@ -216,7 +179,7 @@ def _mark_peak(axes: Axes, trace: Trace) -> None:
         ha="left" if left else "right",
         color=INK,
         fontweight="bold",
-        fontsize=9,
+        fontsize=SMALL,
     )
 
 
@@ -227,7 +190,7 @@ def _draw_limit(axes: Axes, limit: int, traces: Iterable[Trace]) -> None:
     axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.5)
     # Outside, where no bar and no peak has its own text.
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-    axes.annotate(f"{name}\n{format_bytes(limit)}", (1, limit), (5, 0), **place, color=LIMIT, fontsize=9)
+    axes.annotate(f"{name}\n{format_bytes(limit)}", (1, limit), (5, 0), **place, color=LIMIT, fontsize=SMALL)
 
 
 def byte_axis(axes: Axes, top: float) -> None:
@@ -240,8 +203,8 @@ def byte_axis(axes: Axes, top: float) -> None:
 
 def write_title(axes: Axes, sentence: str, note: str) -> None:
     """A sentence above a picture, and below it a smaller note."""
-    axes.set_title(capital(sentence), loc="left", fontsize=10.5, color=INK, wrap=True, pad=18)
-    axes.annotate(note, (0, 1), (0, 5), **ABOVE, fontsize=8, color=QUIET_INK, va="bottom")
+    axes.set_title(capital(sentence), loc="left", fontsize=11, color=INK, wrap=True, pad=18)
+    axes.annotate(note, (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom")
 
 
 def sources(traces: Iterable[Trace]) -> str:
@@ -253,77 +216,10 @@ def sources(traces: Iterable[Trace]) -> str:
     return "; ".join(sorted(notes))
 
 
-def _segment_sentence(snapshot: Sequence[Mapping[str, Any]]) -> str:
-    blocks = [block for segment in snapshot for block in segment["blocks"]]
-    free = [block["size"] for block in blocks if _is_free(block)]
-    held = sum(segment["total_size"] for segment in snapshot)
-    count = len(snapshot)
-    parts = [
-        f"{count} {'segment holds' if count == 1 else 'segments hold'} {format_bytes(held)}, "
-        f"{format_bytes(held - sum(free))} in use",
-        f"the largest free block is {format_bytes(max(free))}" if free else "no block is free",
-    ]
-    if count > MOST_ROWS:
-        parts.append(f"the {MOST_ROWS} largest are drawn, {count - MOST_ROWS} smaller ones are not")
-    return "; ".join(parts) if count else "no segment is held"
-
-
-def _is_free(block: Mapping[str, Any]) -> bool:
-    # A block that waits for another stream is in use still; PyTorch has had two names for that.
-    return block["state"] == "inactive"
-
-
-def _draw_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], thin: bool) -> None:
-    """Every block in its row. Gaps, borders and hatches are left out where they would hide more than they show."""
-    height, longest = 1 if thin else 0.72, rows[0]["total_size"]
-    for state, style in BLOCK_STYLES.items():
-        boxes = [
-            (block["address"] - segment["address"], row - height / 2, block["size"])
-            for row, segment in enumerate(rows)
-            for block in segment["blocks"]
-            if _is_free(block) == (state == "free")
-        ]
-        corners = [[(x, y), (x + width, y), (x + width, y + height), (x, y + height)] for x, y, width in boxes]
-        borders = [0 if thin or width < longest / 100 else 0.7 for *_, width in boxes]
-        look = style | {"hatch": None if thin else style["hatch"], "antialiased": not thin}
-        axes.add_collection(PolyCollection(corners, label=state, linewidths=borders or [0], **look))
-    if not thin:
-        sizes = [segment["total_size"] for segment in rows]
-        axes.barh(range(len(rows)), sizes, height, facecolor="none", edgecolor=QUIET_INK, linewidth=0.7)
-
-
-def _name_rows(axes: Axes, rows: Sequence[Mapping[str, Any]], apart: int) -> None:
-    """Write each row's pool and size; rows too narrow for text share one, in the middle of those that are alike."""
-    names = [(segment["segment_type"], segment["total_size"]) for segment in rows]
-    alike = [[row] for row in range(len(rows))]
-    if apart > 1:
-        alike = [list(group) for _, group in groupby(range(len(rows)), names.__getitem__)]
-    named: list[int] = []
-    for group in alike:
-        row = group[len(group) // 2]
-        if named and (row - named[-1] < apart or 2 * len(group) < apart):
-            continue  # it would touch the text above, or lie on the longer rows above
-        named.append(row)
-        size = names[row][1]
-        text = f"{len(group)} of {format_bytes(size)}" if len(group) > 1 else format_bytes(size)
-        axes.annotate(text, (size, row), (4, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
-    axes.set_yticks(named, [names[row][0] for row in named], fontsize=8, color=QUIET_INK)
-
-
-def _segment_axes(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    longest = rows[0]["total_size"]
-    ticks = byte_ticks(longest)
-    axes.set_xticks([count for count, _ in ticks], [text for _, text in ticks])
-    axes.set_xlim(0, longest * 1.13)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-
-
 def draw_legend(picture: Picture) -> None:
     """What the colours of a picture mean, below it."""
     handles, labels = picture.axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower left", ncols=5, fontsize=8, frameon=False)
+    picture.legend(handles, labels, loc="outside lower left", ncols=5, fontsize=SMALL, frameon=False)
 
 
 def _compare(traces: Mapping[str, Trace]) -> str:

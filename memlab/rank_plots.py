@@ -3,7 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 from memlab.palette import BLUE, GREY, INK, QUIET_INK
-from memlab.plots import ABOVE, Picture, byte_axis, check_some, draw_legend, sources, stack, write_above, write_title
+from memlab.plots import (
+    ABOVE,
+    SMALL,
+    Picture,
+    byte_axis,
+    check_some,
+    draw_legend,
+    sources,
+    stack,
+    write_above,
+    write_title,
+)
 from memlab.trace import Trace
 from memlab.units import format_bytes
 
@@ -29,7 +40,7 @@ def ranks(traces: Mapping[str, Trace], *, title: str) -> Picture:
     for place, count in enumerate(sent):
         write_above(sends, place, count, format_bytes(count))
     byte_axis(sends, max(*sent, 1) * 1.15)
-    sends.annotate("sent by it in a step", (0, 1), (0, 5), **ABOVE, fontsize=8, color=QUIET_INK, va="bottom")
+    sends.annotate("sent by it in a step", (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom")
     write_title(takes, title, sources(traces.values()))
     draw_legend(picture)
     return picture
@@ -56,7 +67,7 @@ def pipeline(stages: Sequence[Mapping[int, tuple[str, int]]], *, title: str) -> 
     for row, slots in enumerate(stages):
         for slot, (work, batch) in slots.items():
             color = "white" if work == "forward" else INK  # a contrast of 4.5 with the ground
-            axes.text(slot + 0.5, row, str(batch), ha="center", va="center", fontsize=8, color=color)
+            axes.text(slot + 0.5, row, str(batch), ha="center", va="center", fontsize=SMALL, color=color)
     axes.set_ylim(len(stages) - 0.5, -0.5)
     axes.set_yticks(range(len(stages)), [f"stage {row}" for row in range(len(stages))])
     axes.spines[["top", "right"]].set_visible(False)

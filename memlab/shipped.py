@@ -1,6 +1,7 @@
 """The notebooks that come with memlab, and the loops that their ranks import; copying them to a learner's folder."""
 
 import hashlib
+import importlib
 import json
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def bring_loops(target: Path) -> None:
     for loop in (shipped_folder() / "ranks").glob("*.py"):
         if not (target / "ranks" / loop.name).exists():
             write_atomically(target / "ranks" / loop.name, loop.read_bytes())
+    importlib.invalidate_caches()  # so that Python looks into a folder that is new
 
 
 def is_copy(folder: Path) -> bool:

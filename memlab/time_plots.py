@@ -6,11 +6,11 @@ from typing import Any
 
 from memlab.categories import Category
 from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, QUIET_INK
-from memlab.plots import ABOVE, Picture, check_some, draw_legend, write_title
+from memlab.plots import ABOVE, SMALL, Picture, check_some, draw_legend, write_title
 from memlab.units import byte_ticks, format_bytes, format_seconds
 
 ROW = 0.36  # inches
-TEXT: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8.5, "color": INK}
+TEXT: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SMALL, "color": INK}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ def waterfall(runs: Mapping[str, Cost], *, title: str, note: str = "") -> Pictur
     _draw_seconds(lasts, list(runs.values()))
     takes.set_yticks(range(len(runs)), list(runs))
     takes.set_ylim(len(runs) - 0.4, -0.6)
-    lasts.annotate("a step: at least, and probably", (0, 1), (0, 5), **ABOVE, fontsize=8, color=QUIET_INK, va="bottom")
+    lasts.annotate(
+        "a step: at least, and probably", (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom"
+    )
     for axes in (takes, lasts):
         axes.tick_params(axis="y", length=0)
         axes.spines[["top", "right"]].set_visible(False)
@@ -75,7 +77,7 @@ def pareto(points: Sequence[tuple[int, float]], *, title: str, note: str = "") -
     axes.plot(*zip(*points, strict=True), "o", color=GREY, markersize=4, label="a combination")
     axes.plot(*zip(*best, strict=True), "o-", color=BLUE, label="worth having")
     for number, point in enumerate(best, 1):
-        axes.annotate(str(number), point, (5, 5), textcoords="offset points", fontsize=9, color=INK)
+        axes.annotate(str(number), point, (5, 5), textcoords="offset points", fontsize=SMALL, color=INK)
     _powers(axes, [point[0] for point in points], [point[1] for point in points])
     axes.set_xlabel("peak allocated", color=QUIET_INK)
     axes.set_ylabel("a step", color=QUIET_INK)
@@ -115,7 +117,7 @@ def _draw_seconds(axes: Any, runs: Sequence[Cost]) -> None:
     axes.barh(range(len(runs)), least, 0.35, color=INK)
     for row, seconds in enumerate(likely):
         axes.annotate(f"{format_seconds(least[row])}, {format_seconds(seconds)}", (seconds, row), (4, 0), **TEXT)
-    axes.set_xlim(0, max(likely) * 1.6)
+    axes.set_xlim(0, max(likely) * 1.75)
     axes.set_xticks([])
 
 

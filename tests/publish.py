@@ -15,8 +15,9 @@ from typing import Any
 from tests.notebooks.cells import NOTEBOOKS, ROOT
 
 CELL_ID = "install"
+HIDDEN = {"cellView": "form", "jupyter": {"source_hidden": True}}  # in Colab and JupyterLab, until it is opened
 CELL = """\
-# Where memlab is missing, as on Colab, this installs it. It touches nothing else.
+# @title Install memlab where it is missing, as on Colab (and touch nothing else)
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -27,15 +28,12 @@ if find_spec("memlab") is None:
     assert sources, "memlab is not installed: put its wheel beside this notebook."
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, sources[0]], check=True)"""
-# A notebook on its own does not have them.
+# A notebook on its own does not have beside it what it imports.
 LOOPS = """
-if not Path("ranks").exists():  # the loops of this notebook, which it needs beside it
-    from importlib import invalidate_caches
 
-    from memlab.shipped import bring_loops
+from memlab.shipped import bring_loops
 
-    bring_loops(Path())
-    invalidate_caches()"""
+bring_loops(Path())"""
 BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab})"
 OLD_BADGE = re.compile(r"\n\n\[!\[Open in Colab\].*")
 SETTING = re.compile(r'(?m)^url = ".*"$')
@@ -62,8 +60,8 @@ def install_cell(url: str, needs_loops: bool, before: list[dict[str, Any]]) -> d
     for cell in before:
         if cell.get("id") == CELL_ID and "".join(cell["source"]) == source:
             return cell
-    lines = source.splitlines(keepends=True)
-    return {"cell_type": "code", "execution_count": 1, "id": CELL_ID, "metadata": {}, "outputs": [], "source": lines}
+    cell = {"cell_type": "code", "execution_count": 1, "id": CELL_ID, "metadata": HIDDEN, "outputs": []}
+    return cell | {"source": source.splitlines(keepends=True)}
 
 
 def with_badge(text: str, path: str, url: str) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "memlab"
 WITHOUT_TORCH = ("categories.py", "oom.py", "explaining.py", "trace.py", "units.py", "errors.py", "files.py")
-HOMES = {"matplotlib": "plots.py", "ipywidgets": "lab/"}
+HOMES = {"matplotlib": ("plots.py", "segment_plots.py"), "ipywidgets": "lab/"}
 
 
 def imported(source: str) -> set[str]:
@@ -94,7 +94,7 @@ ROOMS = (
     *("errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "explaining", "trace"),
     *("files", "shipped", "palette", "logbook", "sizes", "protocol", "data", "nets", "techniques"),
     *("allocator", "tracking", "devices", "vgpu", "run", "fitting", "script", "cluster"),
-    *("plots", "rank_plots", "time_plots", "display", "record", "lab", "cli", "__main__", "__init__"),
+    *("plots", "segment_plots", "rank_plots", "time_plots", "display", "record", "lab", "cli", "__main__", "__init__"),
 )
 MOST_LINES = 350
 

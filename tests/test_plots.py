@@ -12,6 +12,7 @@ from PIL import Image
 from memlab import plots
 from memlab.allocator import CachingAllocator, ExpandableAllocator
 from memlab.errors import BadValue
+from memlab.segment_plots import MOST_ROWS, segment_map
 from memlab.trace import Category, Event, OutOfMemory, Phase, Trace
 from memlab.units import MIB, format_bytes
 from memlab.vgpu import CARDS
@@ -110,17 +111,17 @@ HALF_USED = segment(20 * MIB, [("used", 6 * MIB), ("free", 10 * MIB), ("waiting"
             "2 segments hold 22.0 MiB, 10.0 MiB in use; the largest free block is 10.0 MiB",
         ),
         (
-            [segment(2 * MIB, [("used", 2 * MIB)], "small", at * 2 * MIB) for at in range(plots.MOST_ROWS + 5)],
+            [segment(2 * MIB, [("used", 2 * MIB)], "small", at * 2 * MIB) for at in range(MOST_ROWS + 5)],
             "605 segments hold 1.18 GiB, 1.18 GiB in use; no block is free; the 600 largest are drawn, "
             "5 smaller ones are not",
         ),
     ],
 )
 def test_a_segment_map_says_what_it_shows(snapshot, sentence):
-    bundle = plots.segment_map(snapshot)._repr_mimebundle_()
+    bundle = segment_map(snapshot)._repr_mimebundle_()
     assert bundle["text/plain"] == sentence
     assert base64.b64decode(bundle["image/png"]).startswith(PNG)
-    assert plots.segment_map(snapshot, title="Mine").sentence == f"Mine: {sentence}"
+    assert segment_map(snapshot, title="Mine").sentence == f"Mine: {sentence}"
 
 
 def drawn(picture, state):
@@ -136,7 +137,7 @@ def texts(picture):
 
 def test_a_segment_map_draws_every_block_at_its_place_the_largest_segment_first():
     small = segment(2 * MIB, [("used", MIB), ("free", MIB)], "small", 0)
-    picture = plots.segment_map([small, HALF_USED])
+    picture = segment_map([small, HALF_USED])
     assert drawn(picture, "in use") == [(0, 0, 6 * MIB), (0, 16 * MIB, 4 * MIB), (1, 0, MIB)]
     assert drawn(picture, "free") == [(0, 6 * MIB, 10 * MIB), (1, MIB, MIB)]
     assert [label.get_text() for label in picture.axes[0].get_yticklabels()] == ["large", "small"]
@@ -146,7 +147,7 @@ def test_a_segment_map_draws_every_block_at_its_place_the_largest_segment_first(
 def test_a_segment_map_draws_a_simulated_allocator():
     allocator = ExpandableAllocator()
     allocator.release([allocator.allocate(5 * MIB) for _ in range(3)][1])
-    picture = plots.segment_map(allocator.snapshot())
+    picture = segment_map(allocator.snapshot())
     assert drawn(picture, "in use") == [(0, 0, 5 * MIB), (0, 10 * MIB, 5 * MIB)]
     assert drawn(picture, "free") == [(0, 5 * MIB, 5 * MIB), (0, 15 * MIB, 5 * MIB)]
 
@@ -154,7 +155,7 @@ def test_a_segment_map_draws_a_simulated_allocator():
 def test_rows_too_narrow_for_text_are_named_together():
     large = [segment(20 * MIB, [("used", 20 * MIB)], address=at * 20 * MIB) for at in range(100)]
     small = [segment(2 * MIB, [("free", 2 * MIB)], "small", at * 2 * MIB) for at in range(50)]
-    few, many = plots.segment_map(large[:30]), plots.segment_map(large + small)
+    few, many = segment_map(large[:30]), segment_map(large + small)
     assert texts(few).count("20.0 MiB") > 1
     assert texts(many)[:2] == ["100 of 20.0 MiB", "50 of 2.00 MiB"]
     assert many.get_figheight() < 8

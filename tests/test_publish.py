@@ -8,7 +8,8 @@ from importlib import util
 import pytest
 
 from memlab.shipped import bring_loops
-from tests.publish import CELL_ID, LOOPS, install_cell, published
+from tests.notebooks.cells import NOTEBOOKS, ROOT
+from tests.publish import CELL_ID, LOOPS, address, install_cell, published
 
 URL = "https://github.com/someone/memlab"
 
@@ -24,6 +25,13 @@ def notebook():
 
 def text(cell):
     return "".join(cell["source"])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_notebook_is_as_the_command_writes_it(path):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    url = address((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert published(notebook, path.relative_to(ROOT).as_posix(), url) == notebook, "run make publish"
 
 
 def test_the_address_is_in_the_cell_and_the_badge_and_goes_again(notebook):

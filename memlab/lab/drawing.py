@@ -63,7 +63,8 @@ def memory_chart(
         curves="".join(curves),
         front=lines + _mark(trace, reference, scale) + "".join(label.svg() for label in labels),
     )
-    title = _row([f'<b style="font-size:16px">{escape(heading)}</b>', *map(_quiet, filter(None, [origin, *far]))])
+    parts = " · ".join(f'<span style="white-space:nowrap">{escape(part)}</span>' for part in heading.split(" · "))
+    title = _row([f'<b style="font-size:16px">{parts}</b>', *map(_quiet, filter(None, [origin, *far]))])
     below = f'<div style="color:{color("quiet")}">{facts}</div>' if facts else ""
     legend = _legend(trace, hidden, [(name, dashes) for (_, name), dashes in newest_first])
     return f'<div style="{figure_style()}">{title}{below}{picture}{legend}</div>'

@@ -62,17 +62,18 @@ def timeline_csv(trace: Trace) -> str:
 def links(view: View, runs_csv: str) -> str:
     """Links that save what is on show, as HTML: they carry the files themselves, so no server is asked."""
     name = re.sub(r"[^a-z0-9]+", "-", view.heading.lower()).strip("-")
-    files: list[tuple[str, str, Callable[[], bytes]]] = [
-        (f"{name}.png", "image/png", picture(view).png),
-        (f"{name}.csv", "text/csv", timeline_csv(view.trace).encode),
+    files: list[tuple[str, str, str, Callable[[], bytes]]] = [
+        ("picture (PNG)", f"{name}.png", "image/png", picture(view).png),
+        ("step (CSV)", f"{name}.csv", "text/csv", timeline_csv(view.trace).encode),
     ]
     if runs_csv:
-        files.append(("runs.csv", "text/csv", runs_csv.encode))
-    return "Save: " + " · ".join(
+        files.append(("runs (CSV)", "runs.csv", "text/csv", runs_csv.encode))
+    saved = " · ".join(
         f'<a download="{file}" href="data:{kind};base64,{base64.b64encode(read()).decode()}" '
-        f'style="color:{color("link")};text-decoration:underline">{file}</a>'
-        for file, kind, read in files
+        f'style="color:{color("link")};text-decoration:underline">{text}</a>'
+        for text, file, kind, read in files
     )
+    return f'<div style="font-size:14px;color:{color("ink")}">Save: {saved}</div>'
 
 
 def still(view: View, sentence: str) -> str:

@@ -38,8 +38,9 @@ def line(words: Words) -> str:
     """A line of text that a screen reader reads out."""
     if not words.text:
         return ""
+    style = "line-height:1.4;font-size:14px;overflow-wrap:anywhere"
     role, name = ("alert", "limit") if words.alert else ("status", "quiet")
-    return f'<div role="{role}" style="line-height:1.4;font-size:14px;color:{color(name)}">{escape(words.text)}</div>'
+    return f'<div role="{role}" style="{style};color:{color(name)}">{escape(words.text)}</div>'
 
 
 def quietly(text: str) -> str:
@@ -49,5 +50,5 @@ def quietly(text: str) -> str:
 
 def box(text: str) -> str:
     """The sentence below the pictures."""
-    style = f"background:{color('box')};color:{color('ink')};border-radius:6px;padding:8px 12px"
+    style = f"background:{color('box')};color:{color('ink')};border-radius:6px;padding:8px 12px;overflow-wrap:anywhere"
     return f'<div style="{style};line-height:1.5;font-size:15px">{escape(text)}</div>'

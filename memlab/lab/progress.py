@@ -35,16 +35,18 @@ def steps_chart(
     """
     longest = max([count, *map(len, ghosts)]) - 1
     caption = f"step {len(steps)} of {count}"
-    left = _seconds_left(steps, count) if going_on else None
-    words = caption + (f", about {format_seconds(left)} left" if left else "")
+    seconds = _seconds_left(steps, count) if going_on else None
+    left = _quiet(f"about {format_seconds(seconds)} left") if seconds else ""
     last = f", loss {steps[-1].loss:.3g}" if steps and steps[-1].loss is not None else ""
     label = f"Peak and loss per step: {caption}{last}"
-    peaks = _chart("Peak per step", label, _peaks(steps, ghosts, ranks, longest), _names(ranks))
-    losses = _chart(
-        "Loss", label, _losses(steps, ghosts, longest), f'<span style="color:{color("quiet")}">{words}</span>'
-    )
+    peaks = _chart("Peak", label, _peaks(steps, ghosts, ranks, longest), _quiet(caption) + _names(ranks))
+    losses = _chart("Loss", label, _losses(steps, ghosts, longest), left)
     style = f"display:flex;flex-wrap:wrap;gap:4px 16px;margin-top:8px;{figure_style()}"
     return f'<div style="{style}">{peaks}{losses}</div>'
+
+
+def _quiet(text: str) -> str:
+    return f'<span style="color:{color("quiet")}">{text}</span>'
 
 
 def _chart(title: str, label: str, drawn: tuple[list[tuple[str, float]], str, str], beside: str) -> str:

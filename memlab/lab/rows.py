@@ -99,7 +99,7 @@ def table(rows: Sequence[Row], order: str, budget: int | None) -> str:
     varied = [name for name in rows[-1].settings if len({str(row.settings.get(name)) for row in rows}) > 1]
     marked = best(rows, budget)
     ordered = sorted(sorted(rows, key=lambda row: -row.number), key=ORDERS[order])
-    head = "".join(f'<th scope="col" style="{_CELL}">{name}</th>' for name in _HEADINGS)
+    head = "".join(f'<th scope="col" style="{_CELL}">{_whole(name)}</th>' for name in _HEADINGS)
     body = "".join(_table_row(row, varied, row.number in marked) for row in ordered)
     within = "within the budget" if budget is not None else "of those that fit"
     note = f'<div style="color:{color("good")}">{STAR} the fastest {within}</div>' if marked else ""
@@ -110,24 +110,29 @@ def table(rows: Sequence[Row], order: str, budget: int | None) -> str:
     )
 
 
-_HEADINGS = ("run", "settings", "peak", "a step", "samples/s", "")
-_CELL = "text-align:left;padding:2px 8px 2px 0;vertical-align:top;background:none"
+_HEADINGS = ("run", "settings", "peak", "a step", "samples/s")
+_CELL = "text-align:left;padding:3px 10px 3px 0;vertical-align:top;background:none"
 
 
 def _table_row(row: Row, varied: Iterable[str], is_best: bool) -> str:
     texts = [setting_text(name, row.settings[name]) for name in varied if name in row.settings]
     where = "measured" if row.source == "measured" else f"predicted, {row.device}"
+    settings = escape(", ".join(texts) or "the same")
+    source = escape(", ".join(filter(None, [row.model, where])))
     cells = [
-        ", ".join(filter(None, [*texts, row.model])) or "the same",
-        "out of memory" if row.failed else format_bytes(row.peak),
-        format_seconds(row.seconds) if row.seconds else "",
+        f'{settings}<div style="color:{color("quiet")};font-weight:400">{source}</div>',
+        "out of memory" if row.failed else _whole(format_bytes(row.peak)),
+        _whole(format_seconds(row.seconds)) if row.seconds else "",
         rate_text(row.rate) if row.rate else "",
-        where,
     ]
-    weight = f"font-weight:600;color:{color('good')}" if is_best else ""
-    first = f'<th scope="row" style="{_CELL};font-weight:400">{row.number}{f" {STAR}" if is_best else ""}</th>'
-    rest = "".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in cells)
-    return f'<tr style="{weight};border-top:1px solid {color("floor")}">{first}{rest}</tr>'
+    weight = f"font-weight:600;color:{color('good')};" if is_best else ""
+    first = f'<th scope="row" style="{_CELL};font-weight:400">{_whole(f"{row.number} {STAR * is_best}".strip())}</th>'
+    rest = "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells)
+    return f'<tr style="{weight}border-top:1px solid {color("floor")}">{first}{rest}</tr>'
+
+
+def _whole(text: str) -> str:
+    return f'<span style="white-space:nowrap">{text}</span>'
 
 
 def to_csv(rows: Sequence[Row]) -> str:

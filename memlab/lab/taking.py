@@ -18,13 +18,16 @@ class Taking:
         self._session = session
         keep = button("Keep", "Give the prediction on show a row in the table of runs", session.screen.keep, small=True)
         save = button("Save", "Links that save what is on show: a picture and tables", self._save, small=True)
-        self._wants_code = widgets.ToggleButton(description="Code", layout={"flex": "1 1 0", "width": "auto"})
+        self._wants_code = widgets.ToggleButton(
+            description="Code", layout={"flex": "1 1 0", "width": "auto", "height": "30px"}
+        )
         explain(self._wants_code, "The call that gives what is on show, to copy")
         self._wants_code.observe(lambda change: self._write_code(), "value")
         self._workspace = widgets.Checkbox(False, description="hide workspace", indent=False)
         explain(self._workspace, "Leave out what libraries such as cuBLAS take; the peak counts it all the same")
         self._workspace.observe(lambda change: self._hide(change["new"]), "value")
         self._code = widgets.Textarea(description="code", layout={"width": "auto", "display": "none", "height": "90px"})
+        explain(self._code, "Mark it all with Ctrl+A, copy it with Ctrl+C")
         self._links = widgets.HTML()
         self._table = widgets.HTML()
         self._order = menu("order by", list(ORDERS), "What the table's rows are sorted by")

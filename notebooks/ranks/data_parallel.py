@@ -22,7 +22,9 @@ def train(
     bucket_mib=25,
 ):
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = GPT(depth=depth, width=width, heads=heads, context=context, vocabulary=vocabulary).to(device)
+    model = GPT(
+        depth=depth, width=width, heads=heads, context=context, vocabulary=vocabulary
+    ).to(device)
     options = {"gradient_as_bucket_view": bucket_view, "static_graph": static_graph}
     model = DDP(model, bucket_cap_mb=bucket_mib, **options)
     optimizer = torch.optim.AdamW(model.parameters())

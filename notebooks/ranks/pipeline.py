@@ -3,13 +3,22 @@
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+)
 from torch.nn.functional import cross_entropy
 
 from memlab.data import batches
 from memlab.nets import GPT
 
-SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
+SCHEDULES = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+}
 
 
 class Part(nn.Module):
@@ -20,10 +29,15 @@ class Part(nn.Module):
         depth = len(model.blocks) // count
         self.blocks = nn.Sequential(*model.blocks[index * depth : (index + 1) * depth])
         if index == 0:
-            self.tokens, self.positions = model.token_embedding, model.position_embedding
+            self.tokens, self.positions = (
+                model.token_embedding,
+                model.position_embedding,
+            )
         if index == count - 1:
             self.norm, self.head = model.norm, model.head
-            self.head.weight = nn.Parameter(model.head.weight.detach().clone())  # on another rank than its twin
+            self.head.weight = nn.Parameter(
+                model.head.weight.detach().clone()
+            )  # on another rank than its twin
 
     def forward(self, x):
         if hasattr(self, "tokens"):
@@ -41,10 +55,23 @@ def shapes(index, count, texts, width, context):
     tokens = torch.empty(texts, context, dtype=torch.int64, device="meta")
     between = torch.empty(texts, context, width, device="meta", requires_grad=True)
     logits = torch.empty(texts, context, 256, device="meta", requires_grad=True)
-    return {"input_args": tokens if index == 0 else between, "output_args": logits if index == count - 1 else between}
+    return {
+        "input_args": tokens if index == 0 else between,
+        "output_args": logits if index == count - 1 else between,
+    }
 
 
-def train(device, *, batch_size=8, depth=4, width=256, heads=4, context=32, schedule="gpipe", micro_batches=4):
+def train(
+    device,
+    *,
+    batch_size=8,
+    depth=4,
+    width=256,
+    heads=4,
+    context=32,
+    schedule="gpipe",
+    micro_batches=4,
+):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     model = GPT(depth=depth, width=width, heads=heads, context=context)
     chunks = 2 if schedule == "interleaved" else 1
@@ -53,10 +80,18 @@ def train(device, *, batch_size=8, depth=4, width=256, heads=4, context=32, sche
         raise ValueError(
             f"{depth} blocks in {count} parts, {batch_size} texts in {micro_batches} micro-batches: give multiples."
         )
-    parts = {index: Part(model, index, count).to(device) for index in range(rank, count, ranks)}
+    parts = {
+        index: Part(model, index, count).to(device)
+        for index in range(rank, count, ranks)
+    }
     sizes = (count, batch_size // micro_batches, width, context)
-    stages = [PipelineStage(part, index, count, device, **shapes(index, *sizes)) for index, part in parts.items()]
-    pipeline = SCHEDULES[schedule](stages if chunks > 1 else stages[0], micro_batches, loss_fn=loss_of)
+    stages = [
+        PipelineStage(part, index, count, device, **shapes(index, *sizes))
+        for index, part in parts.items()
+    ]
+    pipeline = SCHEDULES[schedule](
+        stages if chunks > 1 else stages[0], micro_batches, loss_fn=loss_of
+    )
     optimizer = torch.optim.AdamW(nn.ModuleList(parts.values()).parameters())
     del model
     for tokens, targets in batches(batch_size, context):

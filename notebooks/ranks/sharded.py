@@ -5,7 +5,12 @@ from itertools import islice
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -41,7 +46,9 @@ def fill(model):
     """Numbers for pieces that have memory and no values yet. Mostly they come from a checkpoint."""
     torch.manual_seed(dist.get_rank())
     for name, parameter in model.named_parameters():
-        torch.nn.init.normal_(parameter.to_local(), mean=float("norm.weight" in name), std=0.02)
+        torch.nn.init.normal_(
+            parameter.to_local(), mean=float("norm.weight" in name), std=0.02
+        )
 
 
 def train(
@@ -63,10 +70,22 @@ def train(
     home = "cpu" if offload and in_pieces else device
     with torch.device("meta" if start == "meta" and in_pieces else home):
         heads = max(4, width // 128)
-        model = GPT(depth=depth, width=width, heads=heads, context=context, checkpoint_every=checkpoint_every)
+        model = GPT(
+            depth=depth,
+            width=width,
+            heads=heads,
+            context=context,
+            checkpoint_every=checkpoint_every,
+        )
     if in_pieces:
         mesh = init_device_mesh(device.type, (ranks,))
-        model = shard(model, strategy, mesh, precision=precision, offload=offload and device.type != "cpu")
+        model = shard(
+            model,
+            strategy,
+            mesh,
+            precision=precision,
+            offload=offload and device.type != "cpu",
+        )
         if start == "meta":
             fill(model.to_empty(device=home))
         optimizer = torch.optim.AdamW(model.parameters())
@@ -90,7 +109,9 @@ def train_in_turn(device, *, strategies, each=3, **settings):
 def train_whole(device, *, batch_size=4, depth=4, width=256, context=32):
     """The whole batch in one process, without any of this: what all of the above is held to."""
     torch.manual_seed(0)
-    model = GPT(depth=depth, width=width, heads=max(4, width // 128), context=context).to(device)
+    model = GPT(
+        depth=depth, width=width, heads=max(4, width // 128), context=context
+    ).to(device)
     optimizer = torch.optim.AdamW(model.parameters())
     for tokens, targets in batches(batch_size, context):
         loss = model(tokens.to(device), targets.to(device))

@@ -3,7 +3,11 @@
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 from memlab.data import batches
 from memlab.nets import GPT
@@ -29,7 +33,9 @@ def train(device, *, batch_size=8, depth=4, width=32, heads=4, context=32):
     model = GPT(depth=depth, width=width, heads=heads, context=context).to(device)
     for block in model.blocks:
         split(block, mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)  # which cannot mix split and whole ones
+    optimizer = torch.optim.AdamW(
+        model.parameters(), foreach=False
+    )  # which cannot mix split and whole ones
     for tokens, targets in batches(batch_size, context):
         loss = model(tokens.to(device), targets.to(device))
         loss.backward()

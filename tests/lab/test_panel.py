@@ -3,6 +3,7 @@
 import html
 import re
 
+import ipywidgets as widgets
 import pytest
 
 from memlab.errors import BadTrain, BadValue
@@ -20,12 +21,9 @@ def shown(lab, name):
 
 
 def button(lab, name):
-    widgets = [lab._panel]
-    while widgets:
-        widget = widgets.pop()
+    for widget in all_widgets(lab._panel):
         if getattr(widget, "description", "") == name:
             return widget
-        widgets += getattr(widget, "children", ())
     raise AssertionError(f"no button {name}")
 
 
@@ -172,3 +170,90 @@ def test_a_panel_shown_during_a_run_does_not_wait_for_it(monkeypatch):
     assert "text/html" not in displayed(monkeypatch, lab)
     lab.stop()
     slow.step.release()
+
+
+def all_widgets(widget):
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from all_widgets(child)
+
+
+def test_every_control_has_a_name_and_says_what_it_is_for():
+    lab = make(width=[16, 32], compiled=bool, models={"Wide": {"optimizer": "AdamW"}})
+    shown_only = (widgets.Box, widgets.HTML)
+    controls = [widget for widget in all_widgets(lab._panel) if not isinstance(widget, shown_only)]
+    assert len(controls) == 17
+    for control in controls:
+        assert control.description, control
+        assert control.tooltip if control.has_trait("tooltip") else control.description_tooltip, control
+
+
+def test_reset_moves_every_control_back():
+    lab = make(width=[16, 32], budget=2**31, gpu="L4")
+    lab._controls["batch_size"].value = 3
+    lab._controls["width"].value = 32
+    lab._card_menu.value = "H100"
+    lab._budget_box.value = "none"
+    button(lab, "Reset").click()
+    assert lab.session.screen.settings == {"batch_size": 8, "width": 16}
+    assert (lab.session.gpu, lab._card_menu.value) == ("L4", "L4")
+    assert lab._budget_box.value == "2147483648 B"
+    assert shown(lab, "note") == "From the next run on: a budget of 2.00 GiB."
+
+
+def test_kept_predictions_and_runs_make_a_table_that_can_be_sorted():
+    lab = make()
+    button(lab, "Keep").click()
+    assert "Keep is for predictions" in shown(lab, "note")
+    table, order = lab._taking._table, lab._taking._order
+    for batch in (64, 4):
+        lab._controls["batch_size"].value = batch
+        wait_for(lambda size=batch: lab.session.screen.view and f"batch {size}<" in lab.session.screen.memory)
+        wait_for(lambda: not lab.session._worker.stop())
+        button(lab, "Keep").click()
+    assert order.layout.display is None
+    assert table.value.index("batch 4<") < table.value.index("batch 64<")
+    order.value = "most samples/s"
+    assert table.value.index("batch 64<") < table.value.index("batch 4<")
+    lab.run()
+    assert "measured" in table.value
+
+
+def test_before_two_rows_there_is_no_table():
+    lab = make()
+    lab.run()
+    assert lab._taking._table.value == ""
+    assert lab._taking._order.layout.display == "none"
+
+
+def test_the_code_follows_what_is_on_show():
+    lab = make()
+    box = lab._taking._code
+    assert box.layout.display == "none"
+    button(lab, "Code").value = True
+    assert (box.layout.display, box.value) == (None, "There is nothing to take yet: move a slider or press Run.")
+    lab.run(batch_size=4)
+    assert box.value == "from memlab import measure\n\nmeasure(train, steps=5, batch_size=4)"
+
+
+def test_links_to_save_are_there_until_something_else_is_on_show():
+    lab = make()
+    button(lab, "Save").click()
+    assert "nothing to take" in lab._taking._links.value
+    lab.run(batch_size=4)
+    button(lab, "Save").click()
+    assert [name for name in ("batch-4.png", "batch-4.csv", "runs.csv") if name not in lab._taking._links.value] == []
+    lab.run(batch_size=5)
+    assert lab._taking._links.value == ""
+
+
+def test_workspace_is_hidden_and_shown_again():
+    lab = make()
+    lab._controls["batch_size"].value = 32
+    wait_for(lambda: "workspace" in shown(lab, "memory"))
+    wait_for(lambda: not lab.session._worker.stop())
+    before = lab._texts["memory"].value
+    button(lab, "hide workspace").value = True
+    assert "workspace is hidden: the line and the peak count it" in shown(lab, "memory")
+    button(lab, "hide workspace").value = False
+    assert lab._texts["memory"].value == before

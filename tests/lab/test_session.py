@@ -165,7 +165,7 @@ def test_an_exception_in_the_worker_comes_out_of_run_and_is_told_with_its_line()
     with pytest.raises(RuntimeError, match="mine"):
         session.run()
     assert session.screen.status == (
-        "RuntimeError: mine (line 3 of broken). Mend it and press Run again.",
+        "RuntimeError: mine (line 3 of broken). Fix it and press Run again.",
         True,
     )
     with pytest.raises(RuntimeError, match="mine"):
@@ -310,10 +310,11 @@ def test_the_time_left_is_said_only_while_a_run_goes_on():
     session = make(slow, steps=2)
     job = session.start()
     slow.step.release()
-    wait_for(lambda: "step 1 of 2, about " in session.screen.progress)
+    wait_for(lambda: "step 1 of 2" in session.screen.progress and " left<" in session.screen.progress)
     slow.step.release()
     job.result(SOON)
     assert ">step 2 of 2<" in session.screen.progress
+    assert " left<" not in session.screen.progress
 
 
 def test_another_card_is_predicted_at_once():
@@ -404,7 +405,7 @@ def test_the_first_model_is_predicted_and_another_when_it_is_chosen_but_run_trai
     assert list(session.models) == ["Wide", "Wider", "the one that Run trains"]
     assert predicted(session, batch_size=4).settings["width"] == 512
     assert session.prediction.settings["batch_size"] == 4
-    assert "batch 4 · Wide<" in session.screen.memory
+    assert ">Wide<" in session.screen.memory
     assert "predicted for a T4" in session.screen.memory
     assert session.screen.sentence.startswith("Wide, predicted for a T4: ")
     trace = session.run()

@@ -1,8 +1,29 @@
 """A notebook's core is short, its lab comes early, and what one sees is the technique."""
 
+import json
+
 import pytest
 
-from tests.notebooks.form import fold, form, share_of_reporting
+from tests.notebooks.cells import NOTEBOOKS
+from tests.notebooks.form import DEPTH, fold, form, share_of_reporting
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_taught_in_25_minutes(notebook):
+    it = form(json.loads(notebook.read_text(encoding="utf-8")))
+    assert it.cells_before_lab < 10
+    assert it.minutes_before_lab < 3
+    assert it.core_cells <= 40
+    assert it.longest_cell <= 15
+    assert it.longest_line <= 88
+    assert it.reporting <= 0.15
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_depth_is_folded(notebook):
+    text = notebook.read_text(encoding="utf-8")
+    assert DEPTH in text
+    assert fold(json.loads(text)) == json.loads(text)
 
 
 def cell(kind, text, number=0):

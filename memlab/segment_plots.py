@@ -1,0 +1,111 @@
+"""A picture of an allocator's segments, and of the blocks in them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+
+from memlab.palette import BLUE, GREY, INK, QUIET_INK
+from memlab.plots import SMALL, Picture, draw_legend, write_title
+from memlab.units import byte_ticks, format_bytes
+
+BLOCK_STYLES: dict[str, dict[str, Any]] = {
+    "in use": {"facecolor": BLUE, "edgecolor": "white", "hatch": None},
+    "free": {"facecolor": (GREY, 0.3), "edgecolor": GREY, "hatch": "////"},
+}
+
+MOST_ROWS = 600  # of a segment map: each one dot high
+
+
+def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Picture:
+    """What the allocator holds: a row for each segment, the largest first, with its blocks in use and free.
+
+    Args:
+        snapshot: from :meth:`memlab.allocator.CachingAllocator.snapshot` or ``torch.cuda.memory_snapshot()``.
+        title: what the sentence begins with.
+    """
+    sentence = ": ".join(part for part in (title, _segment_sentence(snapshot)) if part)
+    rows = sorted(snapshot, key=lambda segment: (-segment["total_size"], segment["address"]))[:MOST_ROWS]
+    row_height = min(0.25, 6 / max(len(rows), 1))  # inches
+    picture = Picture(sentence, height=1.9 + row_height * len(rows))
+    axes = picture.add_subplot()
+    if not rows:
+        axes.set_axis_off()
+        write_title(axes, sentence, "")
+        return picture
+    _draw_blocks(axes, rows, thin=row_height < 0.07)
+    _name_rows(axes, rows, apart=math.ceil(0.2 / row_height))
+    _segment_axes(axes, rows)
+    write_title(axes, sentence, "a row for each segment, with its pool on the left and its size on the right")
+    draw_legend(picture)
+    return picture
+
+
+def _segment_sentence(snapshot: Sequence[Mapping[str, Any]]) -> str:
+    blocks = [block for segment in snapshot for block in segment["blocks"]]
+    free = [block["size"] for block in blocks if _is_free(block)]
+    held = sum(segment["total_size"] for segment in snapshot)
+    count = len(snapshot)
+    parts = [
+        f"{count} {'segment holds' if count == 1 else 'segments hold'} {format_bytes(held)}, "
+        f"{format_bytes(held - sum(free))} in use",
+        f"the largest free block is {format_bytes(max(free))}" if free else "no block is free",
+    ]
+    if count > MOST_ROWS:
+        parts.append(f"the {MOST_ROWS} largest are drawn, {count - MOST_ROWS} smaller ones are not")
+    return "; ".join(parts) if count else "no segment is held"
+
+
+def _is_free(block: Mapping[str, Any]) -> bool:
+    # A block that waits for another stream is in use still; PyTorch has had two names for that.
+    return block["state"] == "inactive"
+
+
+def _draw_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], thin: bool) -> None:
+    """Every block in its row. Gaps, borders and hatches are left out where they would hide more than they show."""
+    height, longest = 1 if thin else 0.72, rows[0]["total_size"]
+    for state, style in BLOCK_STYLES.items():
+        boxes = [
+            (block["address"] - segment["address"], row - height / 2, block["size"])
+            for row, segment in enumerate(rows)
+            for block in segment["blocks"]
+            if _is_free(block) == (state == "free")
+        ]
+        corners = [[(x, y), (x + width, y), (x + width, y + height), (x, y + height)] for x, y, width in boxes]
+        borders = [0 if thin or width < longest / 100 else 0.7 for *_, width in boxes]
+        look = style | {"hatch": None if thin else style["hatch"], "antialiased": not thin}
+        axes.add_collection(PolyCollection(corners, label=state, linewidths=borders or [0], **look))
+    if not thin:
+        sizes = [segment["total_size"] for segment in rows]
+        axes.barh(range(len(rows)), sizes, height, facecolor="none", edgecolor=QUIET_INK, linewidth=0.7)
+
+
+def _name_rows(axes: Axes, rows: Sequence[Mapping[str, Any]], apart: int) -> None:
+    """Write each row's pool and size; rows too narrow for text share one, in the middle of those that are alike."""
+    names = [(segment["segment_type"], segment["total_size"]) for segment in rows]
+    alike = [[row] for row in range(len(rows))]
+    if apart > 1:
+        alike = [list(group) for _, group in groupby(range(len(rows)), names.__getitem__)]
+    named: list[int] = []
+    for group in alike:
+        row = group[len(group) // 2]
+        if named and (row - named[-1] < apart or 2 * len(group) < apart):
+            continue  # it would touch the text above, or lie on the longer rows above
+        named.append(row)
+        size = names[row][1]
+        text = f"{len(group)} of {format_bytes(size)}" if len(group) > 1 else format_bytes(size)
+        axes.annotate(text, (size, row), (4, 0), textcoords="offset points", va="center", fontsize=SMALL, color=INK)
+    axes.set_yticks(named, [names[row][0] for row in named], fontsize=SMALL, color=QUIET_INK)
+
+
+def _segment_axes(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    longest = rows[0]["total_size"]
+    ticks = byte_ticks(longest)
+    axes.set_xticks([count for count, _ in ticks], [text for _, text in ticks])
+    axes.set_xlim(0, longest * 1.13)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)

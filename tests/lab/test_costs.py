@@ -1,0 +1,35 @@
+"""Time and rate of a step: bounds are called bounds."""
+
+from dataclasses import replace
+
+import pytest
+
+from memlab.lab.costs import cost, facts, rate_text
+from tests.golden.traces import MEASURED, PREDICTED, PREDICTED_TO_FAIL
+
+
+def test_a_prediction_gives_a_bound_and_an_estimate():
+    assert facts(PREDICTED) == (
+        "<b>236 MiB</b> peak · at least <b>41 ms</b> a step, probably 62 ms · "
+        "at most <b>194</b> samples/s, probably 129"
+    )
+
+
+def test_a_measurement_gives_what_it_took():
+    assert facts(MEASURED) == "<b>236 MiB</b> peak · <b>62 ms</b> a step, measured · <b>128</b> samples/s"
+
+
+def test_nothing_is_said_that_is_not_known():
+    assert facts(PREDICTED_TO_FAIL) == ""
+    assert facts(replace(PREDICTED, least_seconds=None, likely_seconds=None)) == "<b>236 MiB</b> peak"
+    assert "samples" not in facts(replace(PREDICTED, settings={"depth": 3}))
+
+
+def test_ranks_add_up():
+    assert cost(replace(PREDICTED, settings={"batch_per_rank": 4}, world_size=8)).samples == 32
+    assert cost(replace(PREDICTED, settings={"batch_size": "all"})).samples is None
+
+
+@pytest.mark.parametrize(("rate", "text"), [(0.4216, "0.422"), (22.5, "22.5"), (131.4, "131"), (12345, "12,300")])
+def test_rates_have_three_digits(rate, text):
+    assert rate_text(rate) == text
