@@ -185,22 +185,23 @@ def test_a_slider_whose_end_does_not_fit_is_known_all_the_way_and_runs_out_where
     assert "About this, until it is predicted exactly: predicted for a T4: out of memory" in session.screen.sentence
 
 
-def test_what_is_ahead_ends_when_something_is_chosen_or_a_run_begins(monkeypatch):
+@pytest.mark.parametrize("act", [lambda session: session.choose("batch_size", 30), lambda session: session.start()])
+def test_what_is_ahead_ends_when_something_is_chosen_or_a_run_begins(monkeypatch, act):
     monkeypatch.setattr(worker, "REST", 0.01)
     slow = Slow()
     session = make(slow)
     slow.step.release(3)
     predicted(session)
-    for act in (lambda: session.choose("batch_size", 30), session.start):
-        slow.in_step.clear()
-        session.look_ahead()
-        assert slow.in_step.wait(SOON)
-        idle = session._worker._current
-        assert idle.is_idle
-        act()
-        assert idle.stopping.is_set()
-        slow.step.release(100)
-        session._worker._latest.result(2 * SOON)
+    slow.in_step.clear()
+    session.look_ahead()
+    assert slow.in_step.wait(SOON)
+    idle = session._worker._current
+    assert idle.is_idle
+    act(session)
+    assert idle.stopping.is_set()
+    session.hold()
+    slow.step.release(100)
+    session._worker._latest.result(SOON)
 
 
 def test_a_case_that_is_predicted_ahead_and_asked_for_is_shown(monkeypatch):
