@@ -47,7 +47,7 @@ LABS = {
 PICTURE = ".jp-OutputArea-output svg[role=img]"
 # Keeps the moment of every new picture of memory, and of the last thing that a person did.
 WATCH = """() => {
-    const picture = () => document.querySelector('.jp-OutputArea-output svg[role=img]')?.outerHTML;
+    const picture = () => document.querySelector('.memlab-right')?.firstElementChild?.outerHTML;  // with its title
     let last = picture();
     window.memlabRedraws = [];
     new MutationObserver(() => {
