@@ -22,7 +22,8 @@ class Attention(nn.Module):
         batch, tokens, _ = x.shape
         qkv = self.qkv(x).view(batch, tokens, 3, self.heads, -1)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()
-        return self.out(self.mix(query, key, value).transpose(1, 2).reshape(batch, tokens, -1))
+        mixed = self.mix(query, key, value)
+        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, -1))
 
     def mix(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Three of ``(batch, heads, tokens, head size)`` to one; another function may be set in its place."""

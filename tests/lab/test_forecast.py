@@ -194,9 +194,8 @@ def test_what_is_ahead_ends_when_something_is_chosen_or_a_run_begins(monkeypatch
     predicted(session)
     slow.in_step.clear()
     session.look_ahead()
-    assert slow.in_step.wait(SOON)
+    wait_for(lambda: getattr(session._worker._current, "is_idle", False) and slow.in_step.is_set())
     idle = session._worker._current
-    assert idle.is_idle
     act(session)
     assert idle.stopping.is_set()
     session.hold()

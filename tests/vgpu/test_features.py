@@ -130,8 +130,9 @@ def reentrant(device):
 
 def chosen_attention(device):
     x = torch.randn(2, 4, 64, 32, device=device, dtype=torch.float16, requires_grad=True)
-    for backend in (SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION):  # a T4 has no other
-        with sdpa_kernel(backend):
+    flash_if_it_can = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]  # not on a T4
+    for backends in (SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION, flash_if_it_can):
+        with sdpa_kernel(backends):
             loss = F.scaled_dot_product_attention(x, x, x, is_causal=True).sum()
         loss.backward()
         yield loss
