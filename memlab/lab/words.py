@@ -116,17 +116,22 @@ def _comparison(trace: Trace, before: Trace, what: str) -> str:
         return ""
     than = _times(trace.peak_allocated / before.peak_allocated)
     work = trace.flops / before.flops if before.flops else 1
-    cost = f"; a step takes {work:.2f} times its arithmetic" if round(work, 2) != 1 else ""
+    cost = f"; a step takes {_factor(work)} its arithmetic" if round(work, 2) != 1 else ""
     return f"That is {than} {what}{cost}"
 
 
 def _times(ratio: float) -> str:
     """A ratio as people say it: "12.7 times", "44% above", "the same as", "0.23 times"."""
-    if ratio < 0.005:
-        return "less than a hundredth of"
     if 0.495 <= ratio < 1.995:
         percent = round(100 * abs(ratio - 1))
         return f"{percent}% {'below' if ratio < 1 else 'above'}" if percent else "the same as"
+    return _factor(ratio)
+
+
+def _factor(ratio: float) -> str:
+    """A ratio with three digits: "12.7 times"."""
+    if ratio < 0.005:
+        return "less than a hundredth of"
     return f"{ratio:.{2 if ratio < 9.995 else 1 if ratio < 99.95 else 0}f} times"
 
 
