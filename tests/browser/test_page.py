@@ -66,3 +66,15 @@ def test_an_odd_address_is_where_it_begins(browser, address):
     browser.goto(f"{address}#lab-try-it?batch_size=63&optimizer=%3Cb%3E")
     browser.locator(".memlab-sentence").wait_for()
     assert peak("T4", batch_size=8) in sentence(browser)
+
+
+def test_it_answers_to_touch_on_a_small_screen(browser, address):
+    context = browser.context.browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, offline=True)
+    page = context.new_page()
+    page.goto(address)
+    slider = page.get_by_role("slider", name="batch size")
+    box = slider.bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
+    assert peak("T4", batch_size=64) in sentence(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
