@@ -36,9 +36,14 @@ def format_bytes(count: int) -> str:
         # 999.5 and above would print as "1000": take the next unit up instead.
         if size >= factor or size >= 999.5 * factor / 1024:
             value = size / factor
-            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
-            return f"{'-' if count < 0 else ''}{value:.{digits}f} {unit}"
+            return f"{'-' if count < 0 else ''}{three_digits(value)} {unit}"
     return f"{count} B"
+
+
+def three_digits(value: float) -> str:
+    """A number below 1000 with three significant digits, at most two of them behind the point: ``1.07``, ``12.7``."""
+    size = abs(value)
+    return f"{value:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -5,14 +5,13 @@
 wheel that lies beside the notebook.
 """
 
-import json
 import re
 import sys
 import tomllib
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from tests.notebooks.cells import NOTEBOOKS, ROOT
+from tests.notebooks.cells import NOTEBOOKS, ROOT, rewrite
 
 CELL_ID = "install"
 HIDDEN = {"cellView": "form", "jupyter": {"source_hidden": True}}  # in Colab and JupyterLab, until it is opened
@@ -77,11 +76,7 @@ def with_badge(text: str, path: str, url: str) -> list[str]:
 def publish_all(url: str) -> None:
     """Bring every notebook's file up to date."""
     for path in NOTEBOOKS:
-        text = path.read_text(encoding="utf-8")
-        notebook = published(json.loads(text), path.relative_to(ROOT).as_posix(), url)
-        written = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-        if written != text:
-            path.write_text(written, encoding="utf-8")
+        rewrite(path, partial(published, path=path.relative_to(ROOT).as_posix(), url=url))
 
 
 if __name__ == "__main__":
@@ -91,5 +86,5 @@ if __name__ == "__main__":
         if wanted and not wanted.startswith("https://github.com/"):
             sys.exit(f"{wanted!r} is no address that Colab opens: give https://github.com/OWNER/NAME.")
         project = SETTING.sub(f'url = "{wanted.rstrip("/")}"', project, count=1)
-        Path(file).write_text(project, encoding="utf-8")
+        file.write_text(project, encoding="utf-8")
     publish_all(address(project))

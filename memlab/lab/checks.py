@@ -12,6 +12,11 @@ from memlab.protocol import Train, check_settings, own_settings
 OWN_MODEL = "the one that Run trains"
 
 
+def other_model(name: str) -> str:
+    """The name of a model to say beside a prediction: ``""`` for the one that Run trains."""
+    return "" if name == OWN_MODEL else name
+
+
 def check_choices(train: Train, wanted: Mapping[str, Any]) -> tuple[dict[str, Choice], dict[str, Any]]:
     """The choices for the settings of ``train``, and the values to begin with.
 

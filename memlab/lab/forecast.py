@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from memlab.errors import Stopped
-from memlab.lab.checks import OWN_MODEL
+from memlab.lab.checks import other_model
 from memlab.lab.choices import Choice
 from memlab.lab.neighbours import is_end, is_number, neighbours
 from memlab.lab.preview import Outline, between
@@ -119,7 +119,7 @@ class Forecast:
     def _announcement(self, case: Case) -> str:
         before = self._on_show.chosen if self._on_show else {}
         changed = [f"{self._choices[n].label} {value}" for n, value in case.chosen.items() if value != before.get(n)]
-        return f"Predicting {', '.join([*changed, *filter(None, [_name(case)]), case.gpu])}."
+        return f"Predicting {', '.join([*changed, *filter(None, [other_model(case.model)]), case.gpu])}."
 
     def _say_stuck(self) -> None:
         self._screen.say("It cannot be stopped: train waits for something outside of Python. Restart the kernel.", True)
@@ -203,10 +203,10 @@ class Forecast:
     def _view(self, case: Case, trace: Trace) -> View:
         self._on_show = case
         room = find_card(case.gpu).room
-        return View(trace, self._choices.keys(), _name(case), budget=self._budget(), room=room)
+        return View(trace, self._choices.keys(), other_model(case.model), budget=self._budget(), room=room)
 
     def _say(self, case: Case, trace: Trace, before: Trace | None, warning: str, name: str = "") -> None:
-        name += f"{_name(case)}, " if _name(case) else ""
+        name += f"{other_model(case.model)}, " if other_model(case.model) else ""
         sentence = prediction_summary(trace, before, warning, name=name, budget=self._budget())
         self._screen.show(sentence=sentence)
 
@@ -255,11 +255,6 @@ class Forecast:
         cards = list(CARDS)
         place = cards.index(here.gpu)
         yield from (replace(here, gpu=gpu) for gpu in cards[max(0, place - 1) : place + 2] if gpu != here.gpu)
-
-
-def _name(case: Case) -> str:
-    """The model's, where that is not what Run trains."""
-    return "" if case.model == OWN_MODEL else case.model
 
 
 def _around(line: list[Case], name: str, value: Any) -> tuple[Case, Case] | None:

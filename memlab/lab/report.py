@@ -10,7 +10,7 @@ from string import Formatter
 from typing import Any
 
 from memlab.trace import Trace
-from memlab.units import format_bytes
+from memlab.units import format_bytes, three_digits
 
 
 def text_of(value: object) -> str:
@@ -19,14 +19,9 @@ def text_of(value: object) -> str:
         return "out of memory" if value.oom else format_bytes(value.peak_allocated)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    return format_bytes(value) if isinstance(value, int) else _three_digits(value)
-
-
-def _three_digits(value: float) -> str:
-    if not 0.01 <= abs(value) < 1000:
-        return f"{value:.3g}"
-    digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
-    return f"{value:.{digits}f}"
+    if isinstance(value, int):
+        return format_bytes(value)
+    return three_digits(value) if 0.01 <= abs(value) < 1000 else f"{value:.3g}"
 
 
 class Prose(str):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from memlab.protocol import Train
 from memlab.text import capital, message
 from memlab.trace import Trace
-from memlab.units import format_bytes
+from memlab.units import format_bytes, three_digits
 
 ABOUT = "about this, until it is predicted exactly"  # said of :func:`memlab.lab.preview.between`
 
@@ -132,7 +132,7 @@ def _factor(ratio: float) -> str:
     """A ratio with three digits: "12.7 times"."""
     if ratio < 0.005:
         return "less than a hundredth of"
-    return f"{ratio:.{2 if ratio < 9.995 else 1 if ratio < 99.95 else 0}f} times"
+    return f"{three_digits(ratio)} times"
 
 
 def failure_sentence(error: BaseException, train: Train) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import symtable
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,14 @@ def code_cells(notebook: Path, section: str | None = None) -> list[str]:
         elif cell["cell_type"] == "code" and inside:
             found.append(source)
     return found
+
+
+def rewrite(notebook: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change a notebook's file, and leave it untouched where nothing changes; as Jupyter writes files."""
+    before = notebook.read_text(encoding="utf-8")
+    after = json.dumps(change(json.loads(before)), indent=1, ensure_ascii=False) + "\n"
+    if after != before:
+        notebook.write_text(after, encoding="utf-8")
 
 
 def needed(cells: Sequence[str], wanted: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.notebooks.cells import NOTEBOOKS
+from tests.notebooks.cells import NOTEBOOKS, rewrite
 
 DEPTH = "## Going deeper"
 # What only puts a table or a sentence together; so do lines with an f-string, or with
@@ -136,10 +136,7 @@ def _print_figures(paths: Sequence[Path]) -> None:
 
 def _fold(paths: Sequence[Path]) -> None:
     for path in paths:
-        before = path.read_text(encoding="utf-8")
-        after = json.dumps(fold(json.loads(before)), indent=1, ensure_ascii=False) + "\n"
-        if after != before:
-            path.write_text(after, encoding="utf-8")
+        rewrite(path, fold)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,14 @@ from itertools import product
 from typing import Any
 
 from memlab.errors import BadValue, MemlabError
-from memlab.lab.checks import OWN_MODEL
+from memlab.lab.checks import other_model
 from memlab.lab.choices import Choice, Doubling, OneOf, Range, Switch
 from memlab.lab.ranks import WORLD_SIZE, of_train
 from memlab.lab.screen import View
 from memlab.lab.session import Session
 from memlab.lab.words import prediction_summary
 from memlab.run import predict
+from memlab.text import message
 from memlab.vgpu import find_card
 
 CARD = "gpu"
@@ -35,6 +36,8 @@ class Axis:
 @dataclass(frozen=True)
 class Grid:
     """All that a page can show: a picture (HTML) and a sentence for each combination of the axes' values.
+
+    ``model`` is what was predicted, ``""`` for the model that Run trains.
 
     Combinations are counted as numbers are, the last axis first.
     """
@@ -108,7 +111,7 @@ def predict_grid(session: Session, axes: Sequence[Axis], on_point: Callable[[int
         pictures.append(picture)
         sentences.append(sentence)
         on_point(number)
-    return Grid(session.title, session.model, tuple(axes), tuple(pictures), tuple(sentences))
+    return Grid(session.title, other_model(session.model), tuple(axes), tuple(pictures), tuple(sentences))
 
 
 def point(session: Session, chosen: Mapping[str, Any]) -> tuple[str, str]:
@@ -119,7 +122,6 @@ def point(session: Session, chosen: Mapping[str, Any]) -> tuple[str, str]:
     except MemlabError as error:
         return "", f"No prediction: {error}"
     except Exception as error:  # the loop's own
-        return "", f"Not possible with these settings: {type(error).__name__}: {error}"
-    model = "" if session.model == OWN_MODEL else session.model
-    view = View(trace, session.choices.keys(), model, room=find_card(trace.device).room)
+        return "", f"Not possible with these settings: {type(error).__name__}: {message(error)}"
+    view = View(trace, session.choices.keys(), other_model(session.model), room=find_card(trace.device).room)
     return view.draw(), prediction_summary(trace, None)

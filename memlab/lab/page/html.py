@@ -7,7 +7,6 @@ from dataclasses import asdict
 from html import escape
 from importlib.resources import files
 
-from memlab.lab.checks import OWN_MODEL
 from memlab.lab.page.grid import Axis, Grid
 
 
@@ -41,7 +40,7 @@ def page(grid: Grid) -> str:
 def packed(grid: Grid) -> str:
     """The grid as base64 of compressed JSON (RFC 1951, which browsers unpack as ``deflate-raw``)."""
     data = {
-        "legend": grid.title if grid.model == OWN_MODEL else f"{grid.title}: {grid.model}",
+        "legend": ": ".join(filter(None, (grid.title, grid.model))),
         "axes": [asdict(axis) | {"values": [_text(value) for value in axis.values]} for axis in grid.axes],
         "pictures": grid.pictures,
         "sentences": grid.sentences,
