@@ -201,7 +201,7 @@ class Lab:
         """The pictures and their sentence: beside the controls where there is room, else above them."""
         pictures = [self._texts[name] for name in ("memory", "progress", "sentence")]
         for picture in pictures:
-            picture.layout = widgets.Layout(width="100%", margin="0")
+            picture.layout.width, picture.layout.margin = "100%", "0"
         right = widgets.VBox(pictures)
         right.add_class("memlab-right")
         return right
