@@ -68,8 +68,16 @@ class Lab:
         self.session = Session(
             train, controls, steps=steps, device=device, budget=budget, gpu=gpu, title=title, models=models
         )
+        session = self.session
+        self._first = (dict(session.screen.settings), session.model, session.gpu, session.budget)
+        session.screen.on_change = self._show
+
+    def __getattr__(self, name: str) -> Any:
+        # The widgets are made when one is asked for: ipywidgets keeps each, also of a panel that nobody ever shows.
+        if name not in _WIDGETS:
+            raise AttributeError(f"a Lab has no attribute {name!r}", name=name, obj=self)
         self._build()
-        self.session.screen.on_change = self._show
+        return getattr(self, name)
 
     @property
     def title(self) -> str:
@@ -117,7 +125,8 @@ class Lab:
         """
         forget(self)
         self.session.close()
-        _close(self._panel)
+        if "_panel" in vars(self):
+            _close(self._panel)
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -145,13 +154,12 @@ class Lab:
         self._build_menus()
         self._taking = Taking(session)
         self._texts = {name: widgets.HTML() for name in _MARKUP}
-        for name in _MARKUP:
-            self._show(name)
-        self._first = (dict(session.screen.settings), session.model, session.gpu, session.budget)
         body = widgets.HBox([self._left(), self._right()])
         body.add_class("memlab-body")
         self._panel = _Panel([widgets.HTML(style() + header(session.title, session.device)), body])
         self._panel.add_class("memlab")
+        for name in (*_MARKUP, "settings", "rows"):  # last: a run may go on
+            self._show(name)
 
     def _build_menus(self) -> None:
         session = self.session
@@ -193,7 +201,7 @@ class Lab:
         """The pictures and their sentence: beside the controls where there is room, else above them."""
         pictures = [self._texts[name] for name in ("memory", "progress", "sentence")]
         for picture in pictures:
-            picture.layout = widgets.Layout(width="100%", margin="0")
+            picture.layout.width, picture.layout.margin = "100%", "0"
         right = widgets.VBox(pictures)
         right.add_class("memlab-right")
         return right
@@ -201,7 +209,9 @@ class Lab:
     # What happens. Callbacks run in the kernel's own thread, so they only set values or queue a run.
 
     def _show(self, name: str) -> None:
-        """Bring the widgets up to date with an attribute of the screen."""
+        """Bring the widgets, where there are any, up to date with an attribute of the screen."""
+        if "_panel" not in vars(self):
+            return
         screen = self.session.screen
         value = getattr(screen, name)
         if name in self._texts:
@@ -259,6 +269,7 @@ def _close(widget: widgets.Widget) -> None:
     widget.close()
 
 
+_WIDGETS = {"_controls", "_card_menu", "_model_menu", "_budget_box", "_replay_menu", "_taking", "_texts", "_panel"}
 _MARKUP: dict[str, Callable[..., str]] = {
     "memory": str,
     "progress": str,

@@ -143,8 +143,10 @@ def failure_sentence(error: BaseException, train: Train) -> str:
     return f"{type(error).__name__}: {message(error).rstrip('.')}{where}. Fix it and press Run again."
 
 
-def ending(trace: Trace, steps: int, stopped: bool) -> str:
-    """How a run of at most so many steps ended."""
+def ending(trace: Trace | None, steps: int, stopped: bool) -> str:
+    """How a run of at most so many steps ended; None: before its first step had."""
+    if trace is None:
+        return "Stopped before the first step. Ready."
     if trace.oom:
         how = "Out of memory"
     elif len(trace.steps) == steps:

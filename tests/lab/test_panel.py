@@ -1,7 +1,10 @@
 """The panel without a browser: its widgets do what a session can, and show what it says."""
 
+import gc
 import html
+import importlib
 import re
+import weakref
 
 import ipywidgets as widgets
 import pytest
@@ -257,3 +260,28 @@ def test_workspace_is_hidden_and_shown_again():
     assert "workspace is hidden: the line and the peak count it" in shown(lab, "memory")
     button(lab, "hide workspace").value = False
     assert lab._texts["memory"].value == before
+
+
+def registered():
+    """The widgets that ipywidgets keeps."""
+    module = importlib.import_module("ipywidgets.widgets.widget")
+    return dict(module._instances if hasattr(module, "_instances") else widgets.Widget.widgets)  # 8, and 7
+
+
+def test_a_panel_that_nobody_shows_leaves_nothing():
+    before = registered()
+    lab = make()
+    lab.run(batch_size=4)
+    gone = weakref.ref(lab)
+    del lab
+    wait_for(lambda: gc.collect() is not None and gone() is None)
+    assert registered() == before
+
+
+def test_a_panel_that_is_shown_after_a_run_shows_it():
+    lab = make()
+    lab.run(batch_size=4)
+    assert lab._controls["batch_size"].value == 4
+    assert "step 5 of 5" in shown(lab, "progress")
+    button(lab, "Reset").click()
+    assert lab._controls["batch_size"].value == 8
