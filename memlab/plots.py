@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
 from itertools import cycle
 from typing import Any
 
@@ -26,7 +27,7 @@ SMALL = 10  # points: 13 pixels, the least that is legible from the last row
 
 
 class Picture(Figure):
-    """A figure that any notebook front end shows as a PNG, with ``sentence`` as its text."""
+    """A figure that any notebook front end shows as a PNG, and that a screen reader says as its ``sentence``."""
 
     def __init__(self, sentence: str, height: float = 3.4):
         # No pyplot: nothing global is touched, so any thread may draw.
@@ -44,8 +45,13 @@ class Picture(Figure):
         image.save(file, format="png", optimize=True, pnginfo=description)
         return file.getvalue()
 
+    def html(self) -> str:
+        """The figure as an ``<img>``, which can have a text; a front end gives a PNG none."""
+        encoded = base64.b64encode(self.png()).decode()
+        return f'<img alt="{escape(self.sentence)}" src="data:image/png;base64,{encoded}">'
+
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return {"image/png": base64.b64encode(self.png()).decode(), "text/plain": self.sentence}
+        return {"text/html": self.html(), "text/plain": self.sentence}
 
 
 def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -> Picture:

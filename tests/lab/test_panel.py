@@ -135,23 +135,20 @@ def test_an_error_comes_out_of_run_and_stands_on_the_panel():
     assert 'role="alert"' in lab._texts["status"].value
 
 
-def test_as_text_the_panel_says_how_to_see_it():
-    assert repr(make()._panel).startswith("A memlab Lab: run this notebook in Jupyter")
-
-
 def displayed(monkeypatch, lab):
     """What a notebook is given for the panel, by MIME type."""
     given = []
-    monkeypatch.setattr("IPython.display.display", given.append)
+    monkeypatch.setattr("memlab.lab.look.display", lambda data, raw: given.append(data))
     lab._ipython_display_()
-    return given[0]._repr_mimebundle_()
+    return given[0]
 
 
 def test_a_saved_notebook_has_the_picture_of_the_first_prediction(monkeypatch):
     lab = make()
     data = displayed(monkeypatch, lab)
     assert f'<img alt="{html.escape(lab.session.prediction.sentence)}"' in data["text/html"]
-    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == lab._panel.model_id
+    assert data["text/plain"].startswith("A memlab Lab: run this notebook in Jupyter")
     assert len(data["text/html"]) < 50_000
     assert displayed(monkeypatch, make())["text/html"] == data["text/html"]  # no clock, no chance
 

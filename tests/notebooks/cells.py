@@ -31,6 +31,14 @@ def code_cells(notebook: Path, section: str | None = None) -> list[str]:
     return found
 
 
+def faults(notebook: dict[str, Any]) -> Iterator[str]:
+    """What a reader would take for a fault: errors, and what is written to stderr."""
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", ()):
+            if output["output_type"] == "error" or output.get("name") == "stderr":
+                yield "".join(output.get("traceback", output.get("text", ())))
+
+
 def rewrite(notebook: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Change a notebook's file, and leave it untouched where nothing changes; as Jupyter writes files."""
     before = notebook.read_text(encoding="utf-8")
