@@ -219,7 +219,8 @@ def sources(traces: Iterable[Trace]) -> str:
 def draw_legend(picture: Picture) -> None:
     """What the colours of a picture mean, below it."""
     handles, labels = picture.axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower left", ncols=5, fontsize=SMALL, frameon=False)
+    narrow = {"columnspacing": 1.2, "handlelength": 1.4, "handletextpad": 0.5}  # five columns must fit
+    picture.legend(handles, labels, loc="outside lower left", ncols=5, fontsize=SMALL, frameon=False, **narrow)
 
 
 def _compare(traces: Mapping[str, Trace]) -> str:
