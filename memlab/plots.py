@@ -203,7 +203,7 @@ def byte_axis(axes: Axes, top: float) -> None:
 
 def write_title(axes: Axes, sentence: str, note: str) -> None:
     """A sentence above a picture, and below it a smaller note."""
-    axes.set_title(capital(sentence), loc="left", fontsize=11, color=INK, wrap=True, pad=18)
+    axes.set_title(capital(sentence), loc="left", fontsize=11, color=INK, wrap=True, pad=20)  # clear of an underscore
     axes.annotate(note, (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom")
 
 
