@@ -80,6 +80,14 @@ def test_a_cpu_figure_says_what_its_bytes_are():
     assert "measured on CPU, bytes of live tensor storages" in texts
 
 
+def test_the_legend_of_all_categories_lies_within_the_picture():
+    everything = Trace("measured", "CPU", "2.13.0", {}, (), None, 0, dict.fromkeys(Category, 1000), (), 0)
+    picture = plots.bars({"one": everything})
+    picture.png()
+    (legend,) = picture.legends
+    assert legend.get_window_extent().x1 < picture.bbox.width
+
+
 def test_the_axis_is_marked_in_powers_of_two():
     labels = [label.get_text() for label in plots.timeline(trace(3 * 2**20)).axes[0].get_yticklabels()]
     assert labels == ["0", "1 MiB", "2 MiB", "3 MiB"]

@@ -161,8 +161,9 @@ class Lab:
 
     def _build_menus(self) -> None:
         session = self.session
-        cards = [(f"{card.name}, {format_bytes(card.room)} for PyTorch", card.name) for card in CARDS.values()]
-        self._card_menu = menu("predict for", cards, "The card that predictions are for", value=session.gpu)
+        cards = [(f"{card.name}: {format_bytes(card.room)}", card.name) for card in CARDS.values()]
+        tip = "The card that predictions are for, and what PyTorch can have of it"
+        self._card_menu = menu("predict for", cards, tip, value=session.gpu)
         self._card_menu.observe(lambda change: session.choose_card(change["new"]), "value")
         self._model_menu = menu("model", list(session.models), "The model that is predicted", value=session.model)
         self._model_menu.layout.display = None if len(session.models) > 1 else "none"

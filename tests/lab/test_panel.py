@@ -11,6 +11,7 @@ import pytest
 
 from memlab.errors import BadTrain, BadValue
 from memlab.lab import Lab
+from memlab.lab.svg import text_width
 from tests.lab.loops import SOON, Slow, train, wait_for
 
 
@@ -92,6 +93,12 @@ def test_another_card_in_the_menu_is_predicted_at_once():
     assert lab._card_menu.value == "H100"
     lab._card_menu.value = "L4"
     wait_for(lambda: "Predicted for an L4" in shown(lab, "sentence"))
+
+
+def test_a_card_and_what_pytorch_can_have_of_it_can_be_read_in_the_menu():
+    labels = [label for label, _ in make()._card_menu.options]
+    assert "T4: 14.4 GiB" in labels
+    assert max(map(text_width, labels)) < 190  # pixels that are left for it on a projector, 1280 wide
 
 
 def test_a_menu_has_the_models_and_one_more():
