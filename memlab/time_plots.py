@@ -76,8 +76,9 @@ def pareto(points: Sequence[tuple[int, float]], *, title: str, note: str = "") -
     best = front(points)
     axes.plot(*zip(*points, strict=True), "o", color=GREY, markersize=4, label="a combination")
     axes.plot(*zip(*best, strict=True), "o-", color=BLUE, label="worth having")
-    for number, point in enumerate(best, 1):
-        axes.annotate(str(number), point, (5, 5), textcoords="offset points", fontsize=SMALL, color=INK)
+    for number, point in enumerate(best, 1):  # in turn above and below, or the numbers of near points collide
+        place = (5, 5) if number % 2 else (-10, -12)
+        axes.annotate(str(number), point, place, textcoords="offset points", fontsize=SMALL, color=INK)
     _powers(axes, [point[0] for point in points], [point[1] for point in points])
     axes.set_xlabel("peak allocated", color=QUIET_INK)
     axes.set_ylabel("a step", color=QUIET_INK)

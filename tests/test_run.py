@@ -128,6 +128,15 @@ def test_weights_are_weights_even_if_forward_never_comes():
     assert trace.by_category == {"parameter": trace.peak_allocated}
 
 
+@counted_by_hand
+def test_state_is_state_even_if_the_first_step_never_ends():
+    weights = 3 * (64 * 64 + 64) * 4  # bytes
+    limit = measure(train, batch_size=1, width=64, steps=1, device=DEVICE).peak_allocated - 1
+    trace = measure(train, batch_size=1, width=64, budget=limit, device=DEVICE)
+    assert trace.oom.phase == "optimizer"
+    assert trace.by_category["optimizer state"] >= 2 * weights
+
+
 def test_a_hundred_out_of_memory_in_a_row_leave_live_bytes_where_they_started():
     measure(train, budget="20 KiB", device=DEVICE)
     before = live_storages()

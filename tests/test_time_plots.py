@@ -1,5 +1,7 @@
 """Figures of memory beside time: what they say is what the runs took."""
 
+from itertools import combinations
+
 import pytest
 
 from memlab import time_plots
@@ -32,6 +34,21 @@ def test_all_points_are_drawn_and_the_front_numbered():
     assert list(zip(*every.get_data(), strict=True)) == points
     assert list(zip(*best.get_data(), strict=True)) == points[:2]
     assert [note.get_text() for note in axes.texts if note.get_text().isdigit()] == ["1", "2"]
+
+
+def test_the_numbers_of_near_points_do_not_collide():
+    points = [
+        (2 * 2**30, 0.050),
+        (int(2.04 * 2**30), 0.047),
+        (5 * 2**30, 0.040),
+        (int(5.001 * 2**30), 0.0375),
+        (2**32, 0.5),
+    ]
+    picture = time_plots.pareto(points, title="Four of five")
+    picture.draw_without_rendering()
+    boxes = [note.get_window_extent() for note in picture.axes[0].texts if note.get_text().isdigit()]
+    assert len(boxes) == 4
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
 @pytest.mark.parametrize("draw", [lambda: time_plots.waterfall({}, title=""), lambda: time_plots.pareto([], title="")])

@@ -11,7 +11,7 @@ from memlab.errors import MemlabError
 from memlab.lab.cells import forget, watch
 from memlab.lab.controls import LABEL_WIDTH, explain, make_control
 from memlab.lab.export import still
-from memlab.lab.look import box, button, header, line, menu, quietly
+from memlab.lab.look import box, button, header, line, menu, quietly, show
 from memlab.lab.session import Session
 from memlab.lab.style import style
 from memlab.lab.taking import Taking
@@ -22,6 +22,7 @@ from memlab.units import format_bytes
 from memlab.vgpu import CARDS
 
 PATIENCE = 20.0  # seconds for the first prediction, which a panel appears with
+WITHOUT_WIDGETS = "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."
 
 
 class Lab:
@@ -129,17 +130,14 @@ class Lab:
             _close(self._panel)
 
     def _ipython_display_(self) -> None:
-        from IPython.display import display
-
         if job := self.session.predict():
             futures.wait([job], PATIENCE)
         if self._panel.comm is None:
             self._build()  # it was closed
         screen = self.session.screen
-        if screen.view is not None:
-            self._panel.still = still(screen.view, screen.sentence)
+        picture = {"text/html": still(screen.view, screen.sentence)} if screen.view is not None else {}
         watch(self)
-        display(self._panel)
+        show(self._panel, WITHOUT_WIDGETS, picture)
 
     # Building
 
@@ -156,15 +154,16 @@ class Lab:
         self._texts = {name: widgets.HTML() for name in _MARKUP}
         body = widgets.HBox([self._left(), self._right()])
         body.add_class("memlab-body")
-        self._panel = _Panel([widgets.HTML(style() + header(session.title, session.device)), body])
+        self._panel = widgets.VBox([widgets.HTML(style() + header(session.title, session.device)), body])
         self._panel.add_class("memlab")
         for name in (*_MARKUP, "settings", "rows"):  # last: a run may go on
             self._show(name)
 
     def _build_menus(self) -> None:
         session = self.session
-        cards = [(f"{card.name}, {format_bytes(card.room)} for PyTorch", card.name) for card in CARDS.values()]
-        self._card_menu = menu("predict for", cards, "The card that predictions are for", value=session.gpu)
+        cards = [(f"{card.name}: {format_bytes(card.room)}", card.name) for card in CARDS.values()]
+        tip = "The card that predictions are for, and what PyTorch can have of it"
+        self._card_menu = menu("predict for", cards, tip, value=session.gpu)
         self._card_menu.observe(lambda change: session.choose_card(change["new"]), "value")
         self._model_menu = menu("model", list(session.models), "The model that is predicted", value=session.model)
         self._model_menu.layout.display = None if len(session.models) > 1 else "none"
@@ -247,19 +246,6 @@ class Lab:
         except MemlabError as refusal:
             self._replay_menu.value = None
             self.session.refuse(refusal)
-
-
-class _Panel(widgets.VBox):
-    """The panel's outermost box. Where no widget can be shown, as in a saved notebook, ``still`` is, or a text."""
-
-    still = ""  # HTML
-
-    def _repr_mimebundle_(self, **chosen: Any) -> dict[str, Any]:
-        still = {"text/html": self.still} if self.still else {}
-        return {**super()._repr_mimebundle_(**chosen), **still}
-
-    def __repr__(self) -> str:
-        return "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."
 
 
 def _close(widget: widgets.Widget) -> None:

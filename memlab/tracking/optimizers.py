@@ -15,7 +15,7 @@ class OptimizersAtWork:
     Args:
         tracked: whether the thread that runs now is to be followed; hooks on optimizers are process-wide.
         on_step: called with an optimizer that begins a step.
-        on_stepped: called with one that has made its step.
+        on_stepped: called with one that has made its step, or was at it when following ended.
     """
 
     def __init__(
@@ -36,8 +36,11 @@ class OptimizersAtWork:
         self._hooks.callback(register_optimizer_step_post_hook(self._leave).remove)
 
     def stop(self) -> None:
-        """Follow no more, and take every hook away."""
+        """Follow no more, and take every hook away. What a step that raised has made is state as well."""
         self._hooks.close()
+        for ref in list(self.at_work):
+            if (step := ref()) is not None:
+                self._on_stepped(step.optimizer)
 
     def _enter(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -46,6 +49,7 @@ class OptimizersAtWork:
             return None
         self._on_step(optimizer)
         step = _Step(kwargs)
+        step.optimizer = optimizer
         self.at_work.append(weakref.ref(step, self.at_work.remove))
         return args, step
 
@@ -59,3 +63,5 @@ class _Step(dict[str, Any]):
 
     A step that raises calls no hook at its end, but lets go of its arguments.
     """
+
+    optimizer: Optimizer

@@ -65,7 +65,7 @@ def train(
     device,
     *,
     batch_size=8,
-    depth=4,
+    depth=8,
     width=256,
     heads=4,
     context=32,

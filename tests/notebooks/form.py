@@ -115,6 +115,7 @@ def _name(function: ast.expr) -> str:
 
 def fold(notebook: dict[str, Any]) -> dict[str, Any]:
     """The notebook with its depth folded when it is opened, in JupyterLab, Notebook 7 and Colab."""
+    notebook["cells"] = [part for cell in notebook["cells"] for part in _begun_by_headings(cell)]
     sections = []
     for cell in notebook["cells"]:
         if is_depth((cell["cell_type"], "".join(cell["source"]))):
@@ -123,6 +124,17 @@ def fold(notebook: dict[str, Any]) -> dict[str, Any]:
     if sections:
         notebook["metadata"]["colab"] = {"collapsed_sections": sections}
     return notebook
+
+
+def _begun_by_headings(cell: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cell, cut before each heading of the depth: what is folded ends before the next cell that has a heading."""
+    first, *rest = re.split(rf"\n+(?={DEPTH})", "".join(cell["source"]))
+    if cell["cell_type"] != "markdown" or not rest:
+        return [cell]
+    parts = [cell | {"source": first.splitlines(keepends=True)}]
+    for number, text in enumerate(rest, start=1):
+        parts.append(cell | {"id": f"{cell['id']}-{number}", "source": text.splitlines(keepends=True)})
+    return parts
 
 
 def _print_figures(paths: Sequence[Path]) -> None:

@@ -63,3 +63,11 @@ def test_folding_is_written_for_every_front_end():
     assert folded["cells"][1]["metadata"] == {"jp-MarkdownHeadingCollapsed": True, "id": "c1"}
     assert folded["metadata"]["colab"] == {"collapsed_sections": ["c1"]}
     assert folded["cells"][0]["metadata"] == {}
+
+
+def test_a_heading_of_the_depth_begins_a_cell():
+    cells = [cell("markdown", "## Take away\n\nIt saves.\n\n## Going deeper: more\n\nIt costs.", 1)]
+    take_away, more = fold({"cells": cells, "metadata": {}})["cells"]
+    assert ("".join(take_away["source"]), take_away["metadata"]) == ("## Take away\n\nIt saves.", {})
+    assert "".join(more["source"]) == "## Going deeper: more\n\nIt costs."
+    assert more["metadata"] == {"jp-MarkdownHeadingCollapsed": True, "id": more["id"]}
