@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "memlab"
 WITHOUT_TORCH = ("categories.py", "oom.py", "explaining.py", "trace.py", "units.py", "errors.py", "files.py")
-HOMES = {"matplotlib": ("plots.py", "segment_plots.py"), "ipywidgets": "lab/"}
+HOMES = {"matplotlib": ("plots.py", "segment_plots.py"), "ipywidgets": "lab/", "ipykernel": "kernels/"}
 
 
 def imported(source: str) -> set[str]:

@@ -35,7 +35,7 @@ def main(listener: socket.socket, parent: int) -> None:
 def _load() -> None:
     """What kernels have in common, all of it before there is a thread: only the thread that forks lives on."""
     os.environ.setdefault("MPLBACKEND", INLINE)
-    import ipykernel.kernelapp
+    import ipykernel.kernelapp  # noqa: F401
     import torch
 
     import memlab.lab
@@ -44,7 +44,6 @@ def _load() -> None:
 
     torch.optim.SGD([torch.ones(1)])  # loads PyTorch's compiler, as any optimizer does
     memlab.vgpu.gpu.VirtualGpu("T4")
-    del ipykernel
     gc.collect()
     gc.freeze()  # the collector writes into what it looks at, and then it is shared no more
 

@@ -57,11 +57,13 @@ def wait_for(condition):
         time.sleep(0.02)
 
 
-PREDICTED = f"""
+LOOP = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from memlab import predict
 from tests.lab.loops import train
+"""
+PREDICTED = f"""{LOOP}
+from memlab import predict
 print(predict(train, batch_size=64).peak_allocated)
 """
 
@@ -103,6 +105,27 @@ def test_it_is_interrupted_restarted_and_killed_with_all_that_it_started():
         assert second not in first
         wait_for(lambda: not any(map(is_alive, first)))
     wait_for(lambda: not is_alive(second))
+
+
+PANEL = f"""{LOOP}
+from memlab.lab import Lab
+lab = Lab(train, batch_size=(1, 64), device="cpu", steps={{steps}})
+lab._ipython_display_()
+"""
+
+
+def test_a_restart_under_a_panel_leaves_a_kernel_that_shows_it_anew():
+    with kernel() as (manager, client):
+        opened = []
+        code = PANEL.format(steps=10**6) + "job = lab.session.start()"
+        client.execute_interactive(code, timeout=SOON, output_hook=lambda m: opened.append(m["content"].get("comm_id")))
+        manager.restart_kernel(now=True)  # in mid-run
+        client.wait_for_ready(timeout=SOON)
+        for panel in filter(None, opened):  # the page still has it, and its slider is moved
+            data = {"method": "update", "state": {"value": 3}}
+            client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": panel, "data": data}))
+        assert opened
+        assert run(client, PANEL.format(steps=3) + "print(len(lab.run(batch_size=4).steps))").endswith("3\n")
 
 
 def test_a_kernel_that_is_asked_to_end_does(capfd):
