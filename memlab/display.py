@@ -1,6 +1,5 @@
 """How a notebook shows a trace. IPython is told by the type's name, so neither loads the other."""
 
-import base64
 import sys
 from html import escape
 from typing import TYPE_CHECKING
@@ -21,7 +20,5 @@ def html(trace: "Trace") -> str:
     """The trace as a notebook shows it: the picture, and under it the sentences and the notes."""
     from memlab.plots import timeline  # here, because `import memlab` loads nothing heavy
 
-    encoded = base64.b64encode(timeline(trace).png()).decode()
-    sentence, *notes = (escape(text) for text in (trace.sentence, trace.time_sentence, *trace.notes) if text)
-    picture = f'<img alt="{sentence}" src="data:image/png;base64,{encoded}">'
-    return "".join((picture, *(f"<p>{text}</p>" for text in (sentence, *notes))))
+    texts = (trace.sentence, trace.time_sentence, *trace.notes)
+    return timeline(trace).html() + "".join(f"<p>{escape(text)}</p>" for text in texts if text)

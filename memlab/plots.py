@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
 from itertools import cycle
 from typing import Any
 
@@ -26,7 +27,7 @@ SMALL = 10  # points: 13 pixels, the least that is legible from the last row
 
 
 class Picture(Figure):
-    """A figure that any notebook front end shows as a PNG, with ``sentence`` as its text."""
+    """A figure that any notebook front end shows as a PNG, and that a screen reader says as its ``sentence``."""
 
     def __init__(self, sentence: str, height: float = 3.4):
         # No pyplot: nothing global is touched, so any thread may draw.
@@ -44,8 +45,13 @@ class Picture(Figure):
         image.save(file, format="png", optimize=True, pnginfo=description)
         return file.getvalue()
 
+    def html(self) -> str:
+        """The figure as an ``<img>``, which can have a text; a front end gives a PNG none."""
+        encoded = base64.b64encode(self.png()).decode()
+        return f'<img alt="{escape(self.sentence)}" src="data:image/png;base64,{encoded}">'
+
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return {"image/png": base64.b64encode(self.png()).decode(), "text/plain": self.sentence}
+        return {"text/html": self.html(), "text/plain": self.sentence}
 
 
 def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -> Picture:
@@ -203,7 +209,7 @@ def byte_axis(axes: Axes, top: float) -> None:
 
 def write_title(axes: Axes, sentence: str, note: str) -> None:
     """A sentence above a picture, and below it a smaller note."""
-    axes.set_title(capital(sentence), loc="left", fontsize=11, color=INK, wrap=True, pad=18)
+    axes.set_title(capital(sentence), loc="left", fontsize=11, color=INK, wrap=True, pad=20)  # clear of an underscore
     axes.annotate(note, (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom")
 
 
@@ -219,7 +225,8 @@ def sources(traces: Iterable[Trace]) -> str:
 def draw_legend(picture: Picture) -> None:
     """What the colours of a picture mean, below it."""
     handles, labels = picture.axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower left", ncols=5, fontsize=SMALL, frameon=False)
+    narrow = {"columnspacing": 1.2, "handlelength": 1.4, "handletextpad": 0.5}  # five columns must fit
+    picture.legend(handles, labels, loc="outside lower left", ncols=5, fontsize=SMALL, frameon=False, **narrow)
 
 
 def _compare(traces: Mapping[str, Trace]) -> str:

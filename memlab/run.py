@@ -189,8 +189,9 @@ class Run:
                 undo.enter_context(turn(self._stopping, self._on_wait, brief=not self._device.computes))
             self._device.clear_leftovers()
             # Or Python's collector walks through all of PyTorch's own objects, for longer than a small step takes.
-            gc.freeze()
-            undo.callback(gc.unfreeze)
+            if not gc.get_freeze_count():
+                gc.freeze()
+                undo.callback(gc.unfreeze)
             undo.callback(self._device.release)
             undo.callback(clear_broken_backward)
             undo.enter_context(self._device.occupied(self._train, self.settings))

@@ -15,8 +15,16 @@ os.environ.setdefault("MEMLAB_SIZE", "ci")
 # slower, because OpenMP's threads spin while they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What the tests' panels run is no run of a learner.
-os.environ.setdefault("MEMLAB_LOGBOOK", os.path.join(tempfile.mkdtemp(), "logbook.jsonl"))
+
+def pytest_configure(config):
+    """Temporary files of the tests, and of the kernels that they kill, go with them; so do their panels' runs."""
+    if hasattr(config, "workerinput"):
+        return  # it has the settings of the process that started it
+    folder = tempfile.TemporaryDirectory(prefix="memlab-tests-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where pytest keeps the last three tmp_path
+    os.environ["TMPDIR"] = tempfile.tempdir = folder.name
+    os.environ.setdefault("MEMLAB_LOGBOOK", os.path.join(folder.name, "logbook.jsonl"))
 
 
 # Another seed must be as good: MEMLAB_TEST_SEED=7 pytest tests

@@ -94,7 +94,19 @@ ROOMS = (
     *("errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "explaining", "trace"),
     *("files", "shipped", "palette", "logbook", "sizes", "protocol", "data", "nets", "techniques"),
     *("allocator", "tracking", "devices", "vgpu", "run", "fitting", "script", "cluster"),
-    *("plots", "segment_plots", "rank_plots", "time_plots", "display", "record", "lab", "cli", "__main__", "__init__"),
+    *(
+        "plots",
+        "segment_plots",
+        "rank_plots",
+        "time_plots",
+        "display",
+        "record",
+        "lab",
+        "kernels",
+        "cli",
+        "__main__",
+        "__init__",
+    ),
 )
 MOST_LINES = 350
 

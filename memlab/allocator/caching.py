@@ -4,6 +4,7 @@ The rules are those of PyTorch's ``c10/cuda/CUDACachingAllocator.cpp`` and ``c10
 the comments number them. ``tests/allocator/test_real_traces.py`` holds them to what real GPUs allocated.
 """
 
+import sys
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable
@@ -99,6 +100,12 @@ class CachingAllocator:
         for segment in released:
             self.release_segment(segment)
         return sum(segment.size for segment in released)
+
+    @property
+    def largest(self) -> int:
+        """The most bytes that one more block may have (``cacheInfo``): what the driver has left, or what is cached."""
+        left = self.limit - self.reserved if self.limit is not None else sys.maxsize
+        return max([left, *(size for small in (True, False) for size, *_ in self._pool(small=small))])
 
     def release_segment(self, segment: Segment) -> None:
         """Give one unsplit, free segment back to the driver."""

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from memlab.errors import MemlabError
+from memlab.kernels.shared import shared_kernels
 from memlab.shipped import copy_notebooks, is_copy, shipped_folder
 
 DEFAULT = Path("memlab-notebooks")
@@ -61,4 +62,5 @@ def _run_jupyterlab(options: list[str]) -> None:
             f"JupyterLab does not start in {sys.executable} ({error}): "
             'install it there with python -m pip install "jupyterlab>=4,<5".'
         ) from error
-    LabApp.launch_instance(options)
+    with shared_kernels():
+        LabApp.launch_instance(options)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -27,9 +28,11 @@ class Launch:
     """
 
     def __init__(self, ranks: int, arguments: Sequence[str], address: str):
+        # torchrun may be killed before it has removed the folder of its logs.
+        self._logs = tempfile.TemporaryDirectory(prefix="memlab-", ignore_cleanup_errors=True)
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         self._process = subprocess.Popen(
-            [*torchrun, "-m", "memlab.cluster.worker", *arguments],
+            [*torchrun, f"--log-dir={self._logs.name}", "-m", "memlab.cluster.worker", *arguments],
             env=_environment(ranks, address),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -62,6 +65,7 @@ class Launch:
             _kill_group(leader)
         self._process.wait()
         self._reader.join(SECONDS_TO_END)
+        self._logs.cleanup()
 
     def _read(self) -> None:
         assert self._process.stdout is not None

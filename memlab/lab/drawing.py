@@ -156,7 +156,7 @@ def _labels(trace: Trace, reference: Trace, scale: Scale, limits: Sequence[tuple
     heights = {name: scale.y(count) for count, name in limits}
     lines = {name: Box(0, height - 1.5, NARROWEST, height + 1.5) for name, height in heights.items()}
     mark = Box(x * NARROWEST - 6, y - 6, x * NARROWEST + 6, y + 6)
-    labels = list(_phase_names(reference, scale))
+    labels = _phase_names(reference, scale)
     for name, height in heights.items():  # of lines that coincide neither is in the other's way
         others = [lines[other] for other in lines if abs(heights[other] - height) > 4]
         _put(labels, _limit_places(height, name), [mark, *others])
@@ -170,11 +170,15 @@ def _put(labels: list[Label], places: Iterable[Label], taken: list[Box]) -> None
         labels.append(label)
 
 
-def _phase_names(reference: Trace, scale: Scale) -> Iterator[Label]:
+def _phase_names(reference: Trace, scale: Scale) -> list[Label]:
+    """The names of the phases; one may stand out of its phase by a letter, if it meets no other."""
+    labels: list[Label] = []
     for phase, first, last in reference.phases:
-        label = Label(phase, scale.x((first + last) / 2), 16)
-        if phase is not Phase.OTHER and label.box.right - label.box.left < NARROWEST * scale.x(last - first):
-            yield label
+        label = inside(Label(phase, scale.x((first + last) / 2), 16))
+        fits = label.box.right - label.box.left < NARROWEST * scale.x(last - first) + SIZE
+        if phase is not Phase.OTHER and fits and not any(label.box.hits(other.box) for other in labels):
+            labels.append(label)
+    return labels
 
 
 def _limit_places(y: float, name: str) -> Iterator[Label]:

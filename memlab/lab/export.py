@@ -78,9 +78,8 @@ def links(view: View, runs_csv: str) -> str:
 
 def still(view: View, sentence: str) -> str:
     """What a saved notebook shows of the panel, as HTML: title, picture, sentences, in the notebook's colours."""
-    image = base64.b64encode(picture(view).png()).decode()
     where = origin(view.trace, recorded=view.recorded)
     return (
         f"<p><b>{escape(view.heading)}</b>, {escape(where)}: {facts(view.trace)}</p>"
-        f'<img alt="{escape(view.trace.sentence)}" src="data:image/png;base64,{image}"><p>{escape(sentence)}</p>'
+        f"{picture(view).html()}<p>{escape(sentence)}</p>"
     )

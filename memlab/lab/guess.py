@@ -88,18 +88,11 @@ class Guess:
             self._score = guesses.score()
 
     def _ipython_display_(self) -> None:
-        from IPython.display import display
-
         from memlab.lab.guess_box import GuessBox
+        from memlab.lab.look import show
 
-        display(
-            GuessBox(
-                self.question,
-                self.choices,
-                answer=lambda value: self.answer(value).judgement(""),
-                still=self._repr_markdown_(),
-            )
-        )
+        box = GuessBox(self.question, self.choices, answer=lambda value: self.answer(value).judgement(""))
+        show(box, str(self), {"text/markdown": self._repr_markdown_()})
 
     def __str__(self) -> str:
         return f"{self.question} {self.judgement('')}"

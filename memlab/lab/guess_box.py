@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from html import escape
-from typing import Any
 
 import ipywidgets as widgets
 
@@ -10,12 +9,11 @@ from memlab.errors import BadValue
 
 
 class GuessBox(widgets.VBox):
-    """The question, a place for the answer, and what is known of it so far. Where no widget can be shown, a text is."""
+    """The question, a place for the answer, and what is known of it so far."""
 
-    def __init__(self, question: str, choices: tuple[str, ...] | None, *, answer: Callable[[str], str], still: str):
-        """``answer`` takes what was written and gives what to say of it; ``still`` is the text, in Markdown."""
+    def __init__(self, question: str, choices: tuple[str, ...] | None, *, answer: Callable[[str], str]):
+        """``answer`` takes what was written and gives what to say of it."""
         self._take = answer
-        self._still = still
         self._answer = _choices(choices) if choices else _number()
         self._said = widgets.HTML()
         button = widgets.Button(description="Guess", button_style="primary", layout={"width": "7em"})
@@ -32,12 +30,6 @@ class GuessBox(widgets.VBox):
             self._said.value = escape(self._take(self._answer.value))
         except BadValue as refusal:
             self._said.value = escape(str(refusal))
-
-    def _repr_mimebundle_(self, **chosen: Any) -> dict[str, Any]:
-        return {**super()._repr_mimebundle_(**chosen), "text/markdown": self._still}
-
-    def __repr__(self) -> str:
-        return self._still
 
 
 def _number() -> widgets.Text:

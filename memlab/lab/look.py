@@ -1,14 +1,24 @@
 """How a panel's words and buttons look, and what is said of each when a mouse rests on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
 import ipywidgets as widgets
+from IPython.display import display
 
 from memlab.lab.controls import LABEL_WIDTH, explain
 from memlab.lab.screen import Words
 from memlab.lab.style import color
+
+
+def show(widget: widgets.Widget, text: str, still: Mapping[str, str]) -> None:
+    """Show a widget in a notebook. Where none can be shown, as in a saved one, ``still`` is, by MIME type, or ``text``.
+
+    ipywidgets 7, which Colab has, would save the text alone.
+    """
+    view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+    display({"text/plain": text, "application/vnd.jupyter.widget-view+json": view, **still}, raw=True)
 
 
 def button(name: str, tip: str, pressed: Callable[[], None], *, style: str = "", small: bool = False) -> widgets.Button:

@@ -11,7 +11,7 @@ from memlab.errors import MemlabError
 from memlab.lab.cells import forget, watch
 from memlab.lab.controls import LABEL_WIDTH, explain, make_control
 from memlab.lab.export import still
-from memlab.lab.look import box, button, header, line, menu, quietly
+from memlab.lab.look import box, button, header, line, menu, quietly, show
 from memlab.lab.session import Session
 from memlab.lab.style import style
 from memlab.lab.taking import Taking
@@ -22,6 +22,7 @@ from memlab.units import format_bytes
 from memlab.vgpu import CARDS
 
 PATIENCE = 20.0  # seconds for the first prediction, which a panel appears with
+WITHOUT_WIDGETS = "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."
 
 
 class Lab:
@@ -68,8 +69,16 @@ class Lab:
         self.session = Session(
             train, controls, steps=steps, device=device, budget=budget, gpu=gpu, title=title, models=models
         )
+        session = self.session
+        self._first = (dict(session.screen.settings), session.model, session.gpu, session.budget)
+        session.screen.on_change = self._show
+
+    def __getattr__(self, name: str) -> Any:
+        # The widgets are made when one is asked for: ipywidgets keeps each, also of a panel that nobody ever shows.
+        if name not in _WIDGETS:
+            raise AttributeError(f"a Lab has no attribute {name!r}", name=name, obj=self)
         self._build()
-        self.session.screen.on_change = self._show
+        return getattr(self, name)
 
     @property
     def title(self) -> str:
@@ -117,20 +126,18 @@ class Lab:
         """
         forget(self)
         self.session.close()
-        _close(self._panel)
+        if "_panel" in vars(self):
+            _close(self._panel)
 
     def _ipython_display_(self) -> None:
-        from IPython.display import display
-
         if job := self.session.predict():
             futures.wait([job], PATIENCE)
         if self._panel.comm is None:
             self._build()  # it was closed
         screen = self.session.screen
-        if screen.view is not None:
-            self._panel.still = still(screen.view, screen.sentence)
+        picture = {"text/html": still(screen.view, screen.sentence)} if screen.view is not None else {}
         watch(self)
-        display(self._panel)
+        show(self._panel, WITHOUT_WIDGETS, picture)
 
     # Building
 
@@ -145,18 +152,18 @@ class Lab:
         self._build_menus()
         self._taking = Taking(session)
         self._texts = {name: widgets.HTML() for name in _MARKUP}
-        for name in _MARKUP:
-            self._show(name)
-        self._first = (dict(session.screen.settings), session.model, session.gpu, session.budget)
         body = widgets.HBox([self._left(), self._right()])
         body.add_class("memlab-body")
-        self._panel = _Panel([widgets.HTML(style() + header(session.title, session.device)), body])
+        self._panel = widgets.VBox([widgets.HTML(style() + header(session.title, session.device)), body])
         self._panel.add_class("memlab")
+        for name in (*_MARKUP, "settings", "rows"):  # last: a run may go on
+            self._show(name)
 
     def _build_menus(self) -> None:
         session = self.session
-        cards = [(f"{card.name}, {format_bytes(card.room)} for PyTorch", card.name) for card in CARDS.values()]
-        self._card_menu = menu("predict for", cards, "The card that predictions are for", value=session.gpu)
+        cards = [(f"{card.name}: {format_bytes(card.room)}", card.name) for card in CARDS.values()]
+        tip = "The card that predictions are for, and what PyTorch can have of it"
+        self._card_menu = menu("predict for", cards, tip, value=session.gpu)
         self._card_menu.observe(lambda change: session.choose_card(change["new"]), "value")
         self._model_menu = menu("model", list(session.models), "The model that is predicted", value=session.model)
         self._model_menu.layout.display = None if len(session.models) > 1 else "none"
@@ -193,7 +200,7 @@ class Lab:
         """The pictures and their sentence: beside the controls where there is room, else above them."""
         pictures = [self._texts[name] for name in ("memory", "progress", "sentence")]
         for picture in pictures:
-            picture.layout = widgets.Layout(width="100%", margin="0")
+            picture.layout.width, picture.layout.margin = "100%", "0"
         right = widgets.VBox(pictures)
         right.add_class("memlab-right")
         return right
@@ -201,7 +208,9 @@ class Lab:
     # What happens. Callbacks run in the kernel's own thread, so they only set values or queue a run.
 
     def _show(self, name: str) -> None:
-        """Bring the widgets up to date with an attribute of the screen."""
+        """Bring the widgets, where there are any, up to date with an attribute of the screen."""
+        if "_panel" not in vars(self):
+            return
         screen = self.session.screen
         value = getattr(screen, name)
         if name in self._texts:
@@ -239,19 +248,6 @@ class Lab:
             self.session.refuse(refusal)
 
 
-class _Panel(widgets.VBox):
-    """The panel's outermost box. Where no widget can be shown, as in a saved notebook, ``still`` is, or a text."""
-
-    still = ""  # HTML
-
-    def _repr_mimebundle_(self, **chosen: Any) -> dict[str, Any]:
-        still = {"text/html": self.still} if self.still else {}
-        return {**super()._repr_mimebundle_(**chosen), **still}
-
-    def __repr__(self) -> str:
-        return "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."
-
-
 def _close(widget: widgets.Widget) -> None:
     for part in (*getattr(widget, "children", ()), getattr(widget, "layout", None), getattr(widget, "style", None)):
         if part is not None:
@@ -259,6 +255,7 @@ def _close(widget: widgets.Widget) -> None:
     widget.close()
 
 
+_WIDGETS = {"_controls", "_card_menu", "_model_menu", "_budget_box", "_replay_menu", "_taking", "_texts", "_panel"}
 _MARKUP: dict[str, Callable[..., str]] = {
     "memory": str,
     "progress": str,

@@ -1,5 +1,6 @@
 """A panel without its widgets: settings that are chosen, runs and predictions of them, and what is said meanwhile."""
 
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from memlab.lab.progress import steps_chart
 from memlab.lab.ranks import of_train, open_run, steps_of_ranks, steps_until
 from memlab.lab.remembered import Case
 from memlab.lab.rows import add
-from memlab.lab.screen import Screen, View
+from memlab.lab.screen import SILENCE, Screen, View, Words
 from memlab.lab.words import ending, failure_sentence, recorded_summary, summary
 from memlab.lab.worker import Job, Stopping
 from memlab.protocol import Train, check_settings
@@ -67,7 +68,8 @@ class Session:
         self.steps = steps
         self.choices, settings = check_choices(train, choices)
         self.screen = Screen(settings)
-        self._job: Job | None = None  # the newest run
+        self._runs = 0  # that wait or go on
+        self._last_word = threading.RLock()  # of a run, against "Stopping.": what is said last must be true
         self._running: dict[str, Any] = {}
         self._finished: deque[Trace] = deque(maxlen=GHOSTS)
         opened = open_device(device)
@@ -102,7 +104,7 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether a run is waiting or going on."""
-        return self._job is not None and not self._job.done()
+        return self._runs > 0
 
     # What the learner does
 
@@ -198,12 +200,12 @@ class Session:
 
     def stop(self) -> None:
         """Ask the run or the prediction that is going on to end; after some seconds it is broken off."""
-        if self.busy:
-            self.screen.say("Stopping.")  # first: the worker may say at once that it has
-            self._worker.stop()
-        elif self._worker.stop():
+        with self._last_word:
+            if busy := self.busy:
+                self.screen.say("Stopping.")
+        if self._worker.stop() and not busy:
             self.screen.say("Stopped the prediction. Ready.")
-        else:
+        elif not busy:
             self.screen.say("Nothing is running: press Run to start.")
 
     def hold(self) -> None:
@@ -251,8 +253,9 @@ class Session:
         self.screen.note_down("")
         self._end_replay()
         self._forecast.leave()
-        self._job = self._worker.submit(lambda stopping: self._train_in_worker(running, budget, stopping))
-        return self._job
+        with self._last_word:
+            self._runs += 1
+        return self._worker.submit(lambda stopping: self._train_in_worker(running, budget, stopping))
 
     # What the worker does
 
@@ -267,16 +270,22 @@ class Session:
             self.refuse(MemlabError(f"This recorded run cannot be drawn: {type(error).__name__}: {message(error)}"))
 
     def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: Stopping) -> Trace | None:
+        words = SILENCE
         try:
             trace = self._train_and_draw(settings, budget, stopping)
+            if trace is not None:
+                self._finished.append(trace)
+                self.screen.show(rows=add(self.screen.rows, trace, self.choices.keys()))
+                self._log(trace)
+            words = Words(ending(trace, self.steps, stopping.is_set()))
+            return trace
         except BaseException as error:
-            self.screen.say(failure_sentence(error, self._train), alert=True)
+            words = Words(failure_sentence(error, self._train), alert=True)
             raise
-        if trace is not None:
-            self._finished.append(trace)
-            self.screen.show(rows=add(self.screen.rows, trace, self.choices.keys()))
-            self._log(trace)
-        return trace
+        finally:
+            with self._last_word:
+                self._runs -= 1
+                self.screen.show(status=words)
 
     def _log(self, trace: Trace) -> None:
         try:
@@ -299,12 +308,9 @@ class Session:
             self.screen.say("Training. Stop ends the run.")
             self._draw_steps(run, budget, stopping)
         if not run.steps:
-            self.screen.say("Stopped before the first step. Ready.")
             return None
-        trace = run.trace()
         self._draw(run, budget, FINAL)
-        self.screen.say(ending(trace, self.steps, stopping.is_set()))
-        return trace
+        return run.trace()
 
     def _draw_steps(self, run: Run | ClusterRun, budget: int | None, stopping: Stopping) -> None:
         drawn_at, drawn_step = 0.0, -1

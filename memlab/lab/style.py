@@ -17,6 +17,24 @@ _LAYOUT = """
 .memlab .memlab-body{display:flex;flex-flow:row wrap-reverse;align-items:flex-end;gap:8px 20px}
 .memlab .memlab-left{flex:1 1 340px;min-width:300px}
 .memlab .memlab-right{flex:3 1 470px;min-width:0}
+.memlab .jupyter-button.mod-success{background:var(--memlab-good);color:var(--memlab-ground)}
+"""
+
+# ipywidgets writes a slider's name and value beside it, and the handle, which takes the keys, has no name for screen
+# readers, and where values double a place in the row for its value. No widget can say them, and in a widget's HTML no
+# script runs but an event's: this one's when the panel is on the page.
+_SAY_SLIDERS = """
+const panel = this.closest('.memlab');
+const say = () => panel.querySelectorAll('.widget-slider').forEach(slider => {
+  const handle = slider.querySelector('.noUi-handle'), told = slider.querySelector('.widget-readout');
+  const set = (name, text) => handle.getAttribute(name) === text || handle.setAttribute(name, text);
+  if (handle && told) {
+    set('aria-label', slider.querySelector('label').textContent);
+    set('aria-valuetext', told.textContent);
+  }
+});
+new MutationObserver(say).observe(panel, {childList: true, subtree: true, attributeFilter: ['aria-valuetext']});
+say();
 """
 
 
@@ -28,7 +46,8 @@ def color(name: str) -> str:
 def style() -> str:
     """The ``<style>`` that a panel needs once; its outermost element has the class ``memlab``."""
     dark = ", ".join(f"{page} .memlab" for page in _DARK_PAGES)
-    return f"<style>.memlab{{{_variables(LIGHT)}}}{dark}{{{_variables(DARK)}}}{_LAYOUT}</style>"
+    colors = f".memlab{{{_variables(LIGHT)}}}{dark}{{{_variables(DARK)}}}"
+    return f'<style onload="{_SAY_SLIDERS}">{colors}{_LAYOUT}</style>'
 
 
 def _variables(colors: Mapping[str, str]) -> str:

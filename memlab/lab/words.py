@@ -32,7 +32,8 @@ def prediction_summary(
     """What would happen on the card, compared with the prediction before; the warning says what the trace does not."""
     first = capital(f"{name}predicted for {_a(trace.device)}: {trace.sentence}")
     if trace.oom:
-        return _sentences([first, trace.oom.message, *trace.notes])
+        # Its further sentences are ten lines on a projector; the trace has them.
+        return _sentences([first, trace.oom.message.partition(" Including ")[0], *trace.notes])
     words = [first, warning, *trace.notes]
     if budget is not None and trace.peak_allocated > budget:
         words.insert(1, f"That is {format_bytes(trace.peak_allocated - budget)} over the budget")
@@ -143,8 +144,10 @@ def failure_sentence(error: BaseException, train: Train) -> str:
     return f"{type(error).__name__}: {message(error).rstrip('.')}{where}. Fix it and press Run again."
 
 
-def ending(trace: Trace, steps: int, stopped: bool) -> str:
-    """How a run of at most so many steps ended."""
+def ending(trace: Trace | None, steps: int, stopped: bool) -> str:
+    """How a run of at most so many steps ended; None: before its first step had."""
+    if trace is None:
+        return "Stopped before the first step. Ready."
     if trace.oom:
         how = "Out of memory"
     elif len(trace.steps) == steps:

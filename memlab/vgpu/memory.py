@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, OutOfRoom, read_settings
+from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, read_settings
 from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, cuda_message
 from memlab.vgpu.cards import Card
-from memlab.vgpu.scratch.rule import RESULT, FirstThatFits, Remark, Result, Workspace
+from memlab.vgpu.plans import Plans
+from memlab.vgpu.scratch.rule import RESULT, Plan, Remark, Result, Workspace
 from memlab.vgpu.scratch.table import scratch
 from memlab.vgpu.versions import TORCH
 
@@ -23,6 +24,7 @@ class VirtualMemory:
             self.allow(int(fraction * card.capacity))
         self.remarks: dict[str, None] = {}  # in order, each once
         self._workspaces: set[tuple[str, bool]] = set()
+        self._plans = Plans(self.blocks)
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
 
@@ -130,8 +132,8 @@ class VirtualMemory:
                 allocate(step)
             elif isinstance(step, Workspace):
                 self._keep(step, in_backward)
-            elif isinstance(step, FirstThatFits):
-                self._release(self._first_that_fits(step.sizes))
+            elif isinstance(step, Plan):
+                self._plans.run(step, in_backward)
             elif isinstance(step, Remark):
                 self.remarks[step.sentence] = None
             elif step >= 0:
@@ -145,14 +147,6 @@ class VirtualMemory:
         if (workspace.name, in_backward) not in self._workspaces:
             self._workspaces.add((workspace.name, in_backward))
             self.blocks.allocate(workspace.nbytes)
-
-    def _first_that_fits(self, sizes: tuple[int, ...]) -> Block | None:
-        for size in sizes[:-1]:
-            try:
-                return self.blocks.allocate(size)
-            except OutOfRoom:
-                continue
-        return self.blocks.allocate(sizes[-1])
 
     def _give_back(self, taken: list[tuple[int, Block | None]], nbytes: int) -> None:
         last = max(index for index, (size, _) in enumerate(taken) if size == nbytes)

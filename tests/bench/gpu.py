@@ -23,12 +23,16 @@ for panel in [value for value in globals().values() if isinstance(value, Lab)]:
 
 def notebooks() -> Iterator[tuple[str, str, str]]:
     """Rows of (what, reach, figure): every notebook at size gpu, from the first cell to the last; its runs are kept."""
+    on_gpu = torch.cuda.is_available()
+    os.environ["MEMLAB_SIZE"] = "gpu" if on_gpu else "ci"
+    with tempfile.TemporaryDirectory() as aside:
+        yield from _run_all(recorded.folder() if on_gpu else Path(aside))
+
+
+def _run_all(where: Path) -> Iterator[tuple[str, str, str]]:
     import nbclient
     import nbformat
 
-    on_gpu = torch.cuda.is_available()
-    os.environ["MEMLAB_SIZE"] = "gpu" if on_gpu else "ci"
-    where = recorded.folder() if on_gpu else Path(tempfile.mkdtemp())
     for path in NOTEBOOKS:
         begun = time.perf_counter()
         try:

@@ -1,7 +1,8 @@
-"""A real JupyterLab on this machine, and a real browser on it."""
+"""A real JupyterLab on this machine, or another front end of Jupyter, and a real browser on it."""
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -12,9 +13,11 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 # A closed network must not be asked for updates; a container's root must be let in.
 CHROMIUM_OPTIONS = (
@@ -28,6 +31,21 @@ CHROMIUM_OPTIONS = (
 )
 
 
+class FrontEnd(NamedTuple):
+    """A server of notebooks: the module that Python runs, what it calls its options, where it shows a notebook."""
+
+    module: str
+    application: str
+    folder: str
+    token: str
+    page: str
+
+
+LAB = FrontEnd("jupyterlab", "ServerApp", "ServerApp.root_dir", "IdentityProvider.token", "lab/tree/{}?reset&")
+NOTEBOOK = LAB._replace(module="notebook", page="notebooks/{}?")
+CLASSIC = FrontEnd("notebook", "NotebookApp", "NotebookApp.notebook_dir", "NotebookApp.token", "notebooks/{}?")
+
+
 def find_chromium() -> str | None:
     """The path of a Chromium or Chrome that is installed here."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -35,27 +53,39 @@ def find_chromium() -> str | None:
 
 
 @contextmanager
-def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
-    """JupyterLab on ``folder``, with settings of its own below ``home``. Yields its address, token and all."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def serve(front_end: FrontEnd, folder: Path, home: Path, python: str | Path = sys.executable) -> Iterator[str]:
+    """A front end on ``folder``, with settings of its own below ``home``.
+
+    Yields the address of a notebook, token and all, with a place for its name.
+    """
+    port = free_port()
     token = secrets.token_hex(16)
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}"]
-    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={token}"]
-    log = home / "jupyterlab.log"
+    module, application, *names, page = front_end
+    command = [str(python), "-m", module, "--no-browser", "--allow-root", f"--{application}.port={port}"]
+    command += [f"--{application}.ip=127.0.0.1", f"--{names[0]}={folder}", f"--{names[1]}={token}"]
+    log = home / "jupyter.log"
     with log.open("w") as output:
         server = subprocess.Popen(
-            command, env=os.environ | _own_settings(home), stdout=output, stderr=output, start_new_session=True
+            command, env=os.environ | own_settings(home), stdout=output, stderr=output, start_new_session=True
         )
         try:
             address = f"http://127.0.0.1:{port}"
             _wait_for(server, f"{address}/api?token={token}", log)
-            yield f"{address}/lab/tree/{{}}?token={token}&reset"
+            yield f"{address}/{page}token={token}"
         finally:
             # The whole group, so that no kernel outlives a test that failed.
             os.killpg(server.pid, signal.SIGTERM)
             server.wait(30)
+
+
+jupyterlab = partial(serve, LAB)
+
+
+def free_port() -> int:
+    """A port of this machine on which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 @contextmanager
@@ -72,13 +102,40 @@ def browser_page(width: int, height: int) -> Iterator[Page]:
 
 
 def run_all_cells(page: Page) -> None:
-    """Begin to run the whole notebook, from the menu."""
-    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
+    """Begin to run the whole notebook, from the menu, in JupyterLab or Notebook 7."""
+    idle = page.get_by_text("Python 3 (ipykernel) | Idle").or_(page.locator(".jp-NotebookKernelStatus-fade:empty"))
+    idle.wait_for(state="attached")
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_text("Run All Cells", exact=True).click()
 
 
-def _own_settings(home: Path) -> dict[str, str]:
+def wait_for_all_cells(page: Page) -> None:
+    """Until no cell waits any more: all of them wait as soon as they are asked to run."""
+    waiting = page.locator(".jp-InputPrompt").filter(has_text="*")
+    waiting.first.wait_for(state="attached")
+    expect(waiting).to_have_count(0, timeout=300_000)
+
+
+def save(page: Page, file: Path) -> dict:
+    """What the notebook's file has in it, once the notebook that is open has been saved."""
+    before = file.stat().st_mtime_ns
+    page.keyboard.press("Control+s")
+    for _ in range(600):
+        if file.stat().st_mtime_ns != before:
+            return json.loads(file.read_text(encoding="utf-8"))
+        page.wait_for_timeout(100)
+    raise AssertionError(f"{file.name} was not saved")
+
+
+def shut_kernels_down(page: Page, address: str) -> None:
+    """End all kernels of a server, as its menu does: the next notebook has the memory."""
+    base, token = re.fullmatch(r"(http://[^/]+).*[?&](token=.*)", address).groups()
+    for session in page.request.get(f"{base}/api/sessions?{token}").json():
+        page.request.delete(f"{base}/api/sessions/{session['id']}?{token}")
+
+
+def own_settings(home: Path) -> dict[str, str]:
+    """Environment variables with which a server knows nothing of the settings that people have here."""
     # JupyterLab would ask whether it may fetch news, over the panel, and take cells out of sight off the page.
     _change_setting(home, "apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False})
     _change_setting(home, "notebook-extension/tracker", {"windowingMode": "none"})

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from pathlib import Path
@@ -50,13 +51,16 @@ def test_a_killed_rank_is_named_and_nothing_is_left(word, tmp_path):
     assert not any(map(in_use, listened))
 
 
-def test_an_exception_in_one_rank_comes_out_with_its_line_and_the_next_run_starts_clean(word):
+def test_an_exception_in_one_rank_comes_out_with_its_line_and_the_next_run_starts_clean(word, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     with pytest.raises(RankFailed) as caught:
         measure(faulty.train, steps=10**6, fault="raises")
     said = "rank 1 raised ValueError: 7 layers do not divide into 2 stages"
     assert str(caught.value) == f"{said} (faulty.py, line {line_of('raise ValueError')})"
     assert "go_wrong(fault)" in caught.value.__notes__[0]  # the whole traceback
     assert [trace.rank for trace in measure(faulty.train)] == [0, 1]
+    assert list(tmp_path.iterdir()) == []  # no logs of torchrun, which may have been killed
 
 
 def test_a_hang_is_ended_and_each_rank_says_where_it_stands(word):

@@ -7,7 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.cuda.environment import ROOT, python_with_cuda
+from tests.cuda.environment import python_with_cuda
+from tests.environments import ROOT
 from tests.standin.build import NoStandIn, check_tools
 
 CARDS = ("T4", "A100-40GB", "H100")

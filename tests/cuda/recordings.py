@@ -82,8 +82,8 @@ def main(names: list[str]) -> None:
     card = next(card for card, own in FIGURES.items() if own.name == device.name)
     name = f"standin-{card}-torch{torch.__version__.partition('+')[0]}.json.gz"
     # Whole or not at all: what was begun waits in the cache, and the next call goes on with it.
-    begun = Path(tempfile.mkdtemp()) / name if names else cache() / name
-    with without_drawing(), with_answers():
+    with tempfile.TemporaryDirectory() as aside, without_drawing(), with_answers():
+        begun = (Path(aside) if names else cache()) / name
         recording = record(find_cases(names), device, begun, seconds=3600, say=lambda line: print(line, flush=True))
     if not names:
         RECORDINGS.mkdir(exist_ok=True)

@@ -1,5 +1,6 @@
 """A lab's worker outlives its test: what it still does would be seen by the next one."""
 
+import weakref
 from concurrent.futures import wait
 
 import pytest
@@ -11,16 +12,17 @@ from tests.lab.loops import SOON, Slow
 @pytest.fixture(autouse=True)
 def _nothing_goes_on(monkeypatch):
     """When a test has ended, so have the jobs that it submitted."""
-    jobs = []
+    jobs = weakref.WeakSet()  # an error would keep the tensors of its frames
     submit = Worker.submit
 
     def noted(worker, *given):
-        jobs.append(submit(worker, *given))
-        return jobs[-1]
+        job = submit(worker, *given)
+        jobs.add(job)
+        return job
 
     monkeypatch.setattr(Worker, "submit", noted)
     yield
-    for job in jobs:
+    for job in list(jobs):
         job.stopping.set()
     while Slow.made:
         Slow.made.pop().step.release(1000)

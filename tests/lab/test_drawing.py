@@ -67,6 +67,13 @@ def test_the_memory_chart_names_the_peak_the_phases_the_categories_and_the_budge
     assert plot.get("aria-label") == trace_of(10).sentence
 
 
+def test_a_forward_as_short_as_that_of_gpt_2_has_its_name():
+    lengths = {Phase.FORWARD: 15, Phase.BACKWARD: 55, Phase.OPTIMIZER: 30}
+    events = [Event(1, Category.ACTIVATION, phase, "", "") for phase, count in lengths.items() for _ in range(count)]
+    written = texts(memory_chart(replace(trace_of(1), events=tuple(events))))
+    assert {"forward", "backward", "optimizer"} <= {*written}
+
+
 def test_a_budget_far_above_the_peak_leaves_the_step_its_height():
     html = memory_chart(trace_of(10), budget=2**30)
     assert "budget 1.00 GiB, 85 times this peak" in texts(html)

@@ -264,7 +264,7 @@ class Shell:
 def shell(monkeypatch):
     made = Shell()
     monkeypatch.setattr("IPython.get_ipython", lambda: made)
-    monkeypatch.setattr("IPython.display.display", lambda panel: None)
+    monkeypatch.setattr("memlab.lab.look.display", lambda data, raw: None)
     monkeypatch.setattr(cells, "_shown", {})
     return made
 

@@ -93,10 +93,10 @@ def test_what_is_no_answer_is_refused(make, words):
 
 
 def box_of(guess):
-    """What a notebook displays."""
-    with mock.patch("IPython.display.display") as display:
+    """The widget that a notebook shows."""
+    with mock.patch("memlab.lab.look.show") as show:
         guess._ipython_display_()
-    return display.call_args.args[0]
+    return show.call_args.args[0]
 
 
 def test_the_box_takes_an_answer_and_refuses_others():
@@ -121,5 +121,8 @@ def test_a_choice_counts_when_the_button_is_pressed():
 
 
 def test_a_saved_notebook_shows_the_question():
-    bundle = box_of(Guess(QUESTION))._repr_mimebundle_()
+    with mock.patch("memlab.lab.look.display") as display:
+        Guess(QUESTION)._ipython_display_()
+    bundle = display.call_args.args[0]
     assert bundle["text/markdown"].startswith(QUESTION)
+    assert "application/vnd.jupyter.widget-view+json" in bundle

@@ -1,13 +1,17 @@
 """The panel without a browser: its widgets do what a session can, and show what it says."""
 
+import gc
 import html
+import importlib
 import re
+import weakref
 
 import ipywidgets as widgets
 import pytest
 
 from memlab.errors import BadTrain, BadValue
 from memlab.lab import Lab
+from memlab.lab.svg import text_width
 from tests.lab.loops import SOON, Slow, train, wait_for
 
 
@@ -91,6 +95,12 @@ def test_another_card_in_the_menu_is_predicted_at_once():
     wait_for(lambda: "Predicted for an L4" in shown(lab, "sentence"))
 
 
+def test_a_card_and_what_pytorch_can_have_of_it_can_be_read_in_the_menu():
+    labels = [label for label, _ in make()._card_menu.options]
+    assert "T4: 14.4 GiB" in labels
+    assert max(map(text_width, labels)) < 190  # pixels that are left for it on a projector, 1280 wide
+
+
 def test_a_menu_has_the_models_and_one_more():
     lab = make(models={"Wide": {"width": 512}})
     assert lab._model_menu.options == ("Wide", "the one that Run trains")
@@ -132,23 +142,20 @@ def test_an_error_comes_out_of_run_and_stands_on_the_panel():
     assert 'role="alert"' in lab._texts["status"].value
 
 
-def test_as_text_the_panel_says_how_to_see_it():
-    assert repr(make()._panel).startswith("A memlab Lab: run this notebook in Jupyter")
-
-
 def displayed(monkeypatch, lab):
     """What a notebook is given for the panel, by MIME type."""
     given = []
-    monkeypatch.setattr("IPython.display.display", given.append)
+    monkeypatch.setattr("memlab.lab.look.display", lambda data, raw: given.append(data))
     lab._ipython_display_()
-    return given[0]._repr_mimebundle_()
+    return given[0]
 
 
 def test_a_saved_notebook_has_the_picture_of_the_first_prediction(monkeypatch):
     lab = make()
     data = displayed(monkeypatch, lab)
     assert f'<img alt="{html.escape(lab.session.prediction.sentence)}"' in data["text/html"]
-    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == lab._panel.model_id
+    assert data["text/plain"].startswith("A memlab Lab: run this notebook in Jupyter")
     assert len(data["text/html"]) < 50_000
     assert displayed(monkeypatch, make())["text/html"] == data["text/html"]  # no clock, no chance
 
@@ -257,3 +264,28 @@ def test_workspace_is_hidden_and_shown_again():
     assert "workspace is hidden: the line and the peak count it" in shown(lab, "memory")
     button(lab, "hide workspace").value = False
     assert lab._texts["memory"].value == before
+
+
+def registered():
+    """The widgets that ipywidgets keeps."""
+    module = importlib.import_module("ipywidgets.widgets.widget")
+    return dict(module._instances if hasattr(module, "_instances") else widgets.Widget.widgets)  # 8, and 7
+
+
+def test_a_panel_that_nobody_shows_leaves_nothing():
+    before = registered()
+    lab = make()
+    lab.run(batch_size=4)
+    gone = weakref.ref(lab)
+    del lab
+    wait_for(lambda: gc.collect() is not None and gone() is None)
+    assert registered() == before
+
+
+def test_a_panel_that_is_shown_after_a_run_shows_it():
+    lab = make()
+    lab.run(batch_size=4)
+    assert lab._controls["batch_size"].value == 4
+    assert "step 5 of 5" in shown(lab, "progress")
+    button(lab, "Reset").click()
+    assert lab._controls["batch_size"].value == 8

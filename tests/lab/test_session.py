@@ -87,6 +87,21 @@ def test_stop_ends_a_run():
     assert status(session) == f"Stopped after {len(trace.steps)} of 100 steps. Ready."
 
 
+def test_stop_at_the_very_end_of_a_run_leaves_no_panel_that_says_it_is_stopping():
+    session = make()
+    said = []
+
+    def pressed(name):
+        if name == "status" and "Done" in status(session):
+            session.stop()
+            said.append(status(session))
+
+    session.screen.on_change = pressed
+    session.run()
+    assert not session.busy
+    assert said == [status(session)] != ["Stopping."]
+
+
 def test_a_loop_that_ends_by_itself_is_said_to_have_ended():
     def short(device, *, batch_size=8):
         yield torch.ones(batch_size).sum()

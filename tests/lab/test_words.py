@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from memlab.lab.words import summary
+from memlab.lab.words import prediction_summary, summary
+from memlab.oom import TRY_EXPANDABLE, cuda_message
 from memlab.trace import Category
-from memlab.units import MIB
-from tests.golden.traces import EMPTY, MEASURED
+from memlab.units import GIB, MIB
+from tests.golden.traces import EMPTY, MEASURED, ON_THE_CARD
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,10 @@ def test_a_peak_is_compared_with_the_run_before_as_people_say_it(peak, words):
 def test_a_run_that_hardly_takes_anything_is_no_0_times():
     tiny = replace(EMPTY, start={Category.PARAMETER: 1})
     assert "That is less than a hundredth of the run before" in summary(tiny, [MEASURED], None)
+
+
+def test_of_the_message_of_a_card_a_panel_says_what_did_not_fit_and_leaves_out_the_rest():
+    sizes = {"capacity": 15 * GIB, "context": MIB, "reserved": 13 * GIB, "allocated": 13 * GIB, "allowed": None}
+    told = cuda_message(2 * GIB, **sizes, advice=TRY_EXPANDABLE)
+    said = prediction_summary(replace(EMPTY, oom=replace(ON_THE_CARD, message=told)), None)
+    assert said.endswith("GPU 0 has a total capacity of 15.00 GiB of which 2.00 GiB is free.")

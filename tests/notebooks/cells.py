@@ -4,17 +4,17 @@ import ast
 import contextlib
 import io
 import json
-import os
-import subprocess
 import symtable
-import sys
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 BREAKS = Path(__file__).parent / "breaks"
+# What may be left out where its names are not needed; a loop may be there for what it does to others.
+MAKING = (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
 
@@ -31,6 +31,14 @@ def code_cells(notebook: Path, section: str | None = None) -> list[str]:
     return found
 
 
+def faults(notebook: dict[str, Any]) -> Iterator[str]:
+    """What a reader would take for a fault: errors, and what is written to stderr."""
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", ()):
+            if output["output_type"] == "error" or output.get("name") == "stderr":
+                yield "".join(output.get("traceback", output.get("text", ())))
+
+
 def rewrite(notebook: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Change a notebook's file, and leave it untouched where nothing changes; as Jupyter writes files."""
     before = notebook.read_text(encoding="utf-8")
@@ -40,24 +48,80 @@ def rewrite(notebook: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) 
 
 
 def needed(cells: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """``wanted`` and the cells before them that make the names which these use, in the notebook's order."""
-    chosen, names = [], set()
+    """``wanted``, and of the cells before them what these need, in the notebook's order.
+
+    A cell before is needed if it makes a name that is used. What it makes beside and what it only tells is left out.
+    """
+    late: set[str] = set()  # a function may use what is made after it
+    while True:
+        chosen = _chosen(cells, wanted, late)
+        within = {name for cell in chosen for name in _names(cell).within}
+        if within <= late:
+            return chosen
+        late |= within
+
+
+def _chosen(cells: Sequence[str], wanted: Sequence[str], late: Set[str]) -> list[str]:
+    chosen, names = [], set(late)
     for cell in reversed(cells):
-        uses, makes = _names(cell)
-        if cell in wanted or makes & names:
-            chosen.append(cell)
-            names = (names - makes) | uses
+        part = cell if cell in wanted else _part(cell, names)
+        if part:
+            chosen.append(part)
+            names = _names(part).before(names)
     return chosen[::-1]
 
 
-def _names(source: str) -> tuple[set[str], set[str]]:
-    """The global names that a cell needs from others, and those that it makes."""
-    uses, makes = set(), set()
+def _part(cell: str, names: Set[str]) -> str:
+    """The cell without the assignments and functions that make other names than these, and without what only tells."""
+    if not _names(cell).made & names:
+        return ""
+    kept = []
+    for statement in reversed(ast.parse(cell).body):
+        its = _names(ast.unparse(statement))
+        if not _only_tells(statement) and (not isinstance(statement, MAKING) or not its.made or its.made & names):
+            first = min([statement.lineno, *(line.lineno for line in getattr(statement, "decorator_list", []))])
+            kept.append("\n".join(cell.splitlines()[first - 1 : statement.end_lineno]))
+            names = its.before(names)
+    return "\n".join(kept[::-1])
+
+
+def _only_tells(statement: ast.stmt) -> bool:
+    """Whether this shows a name, a table, a sentence or a plot, or has to do with a guess."""
+    match statement:
+        case ast.Expr(ast.Name()) | ast.Expr(ast.Call(ast.Name("say" | "table" | "categories" | "peaks" | "print"))):
+            return True
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name("plots" | "guess")))):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class Names:
+    """The global names that code makes, needs from other code at once, and needs when its functions are called."""
+
+    made: Set[str]
+    used: Set[str]
+    within: Set[str]
+
+    def before(self, names: Set[str]) -> Set[str]:
+        """What must be there before this code, where ``names`` must be there after it."""
+        return (names - self.made) | self.used
+
+
+def _names(source: str) -> Names:
+    made, used, within = set(), set(), set()
     for statement in ast.parse(source).body:
         table = symtable.symtable(ast.unparse(statement), "<cell>", "exec")
-        uses |= set(_used(table)) - makes
-        makes |= {name.get_name() for name in table.get_symbols() if name.is_assigned() or name.is_imported()}
-    return uses, makes
+        used |= (set(_used(table)) | _updated(statement)) - made
+        within |= {name for inner in table.get_children() for name in _used(inner)}
+        made |= {name.get_name() for name in table.get_symbols() if name.is_assigned() or name.is_imported()}
+    return Names(made, used, within)
+
+
+def _updated(statement: ast.stmt) -> set[str]:
+    """The names that ``+=`` and the like change, which for symtable are only made."""
+    changes = (node for node in ast.walk(statement) if isinstance(node, ast.AugAssign))
+    return {change.target.id for change in changes if isinstance(change.target, ast.Name)}
 
 
 def _used(table: symtable.SymbolTable) -> Iterator[str]:
@@ -98,17 +162,3 @@ def changed(cells: Sequence[str], replace: str, by: str) -> list[str]:
 def changes(notebook: Path, kind: str) -> list[dict[str, str]]:
     """The changes of a ``kind``, "break" or "cheat", that stand in ``breaks/``: each ``why``, ``replace``, ``with``."""
     return tomllib.loads((BREAKS / f"{notebook.stem}.toml").read_text(encoding="utf-8")).get(kind, [])
-
-
-def printed(module: str, notebook: Path) -> str:
-    """What a module of this folder prints of a notebook, in a process of its own: what cells set in torch stays there.
-
-    Raises:
-        AssertionError: the module ends in an error.
-    """
-    paths = os.pathsep.join((str(ROOT), str(ROOT / "notebooks")))  # a notebook imports what lies beside it
-    environment = os.environ | {"MEMLAB_SIZE": "ci", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    command = [sys.executable, "-m", f"tests.notebooks.{module}", str(notebook)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()

@@ -17,6 +17,7 @@ def said(cells: Sequence[str]) -> str:
     return (shown.data if isinstance(shown, Markdown) else str(shown)).replace("**", "")
 
 
+@spared()
 def verdicts(notebook: Path) -> dict[str, str]:
     """What is said of the stub, of the solution if there is one, and of the solution after each cheat."""
     section = code_cells(notebook, "Challenge")
@@ -30,5 +31,4 @@ def verdicts(notebook: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    with spared():
-        print(json.dumps(verdicts(Path(sys.argv[1]))))
+    print(json.dumps(verdicts(Path(sys.argv[1])), indent=1))

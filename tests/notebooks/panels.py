@@ -114,6 +114,10 @@ def stopped(lab: Lab) -> None:
     job.result()
 
 
+def faults(notebook: Path) -> list[str]:
+    """What is not as it should be."""
+    return [line for lab in panels(notebook) for line in exercise(lab)]
+
+
 if __name__ == "__main__":
-    found = [line for lab in panels(Path(sys.argv[1])) for line in exercise(lab)]
-    print("\n".join(found))
+    print("\n".join(faults(Path(sys.argv[1]))))

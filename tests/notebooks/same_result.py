@@ -18,9 +18,11 @@ def outcome(cells: Sequence[str]) -> str:
     return "passes"
 
 
+@spared()
 def outcomes(notebook: Path) -> dict[str, str]:
-    """What came of the section as it is, and after each break."""
-    section = needed(code_cells(notebook), code_cells(notebook, "Same result?"))
+    """What came of the section as it is, and after each break; what is saved is no matter of this section's results."""
+    wanted = [cell for cell in code_cells(notebook, "Same result?") if "Saving(" not in cell]
+    section = needed(code_cells(notebook), wanted)
     found = {"as it is": outcome(section)}
     for case in changes(notebook, "break"):
         found[case["why"]] = outcome(changed(section, case["replace"], case["with"]))
@@ -28,5 +30,4 @@ def outcomes(notebook: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    with spared():
-        print(json.dumps(outcomes(Path(sys.argv[1]))))
+    print(json.dumps(outcomes(Path(sys.argv[1])), indent=1))

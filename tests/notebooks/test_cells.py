@@ -11,6 +11,26 @@ def test_only_the_cells_that_are_needed_run():
     assert cells.needed(notebook, wanted) == ["a = 1", "def f(b):\n    return a + b", "c = f(0)", "assert c"]
 
 
+def test_of_a_needed_cell_only_the_needed_statements_run():
+    notebook = [
+        "a = 1\nif a:\n    a += 1",
+        "b = slow()\nsay(b)\nc = a\n\n@cached\ndef f():\n    return later",
+        "later = c\nd = b",
+        "later",
+    ]
+    assert cells.needed([*notebook, "f()"], ["f()"]) == [
+        "a = 1\nif a:\n    a += 1",
+        "c = a\n@cached\ndef f():\n    return later",
+        "later = c",
+        "f()",
+    ]
+
+
+def test_a_loop_stays_for_what_it_does_to_others():
+    notebook = ["models = [1]\nfor model in models:\n    model.train()", "models"]
+    assert cells.needed(notebook, ["models"]) == notebook
+
+
 def test_a_change_must_be_found_once():
     assert cells.changed(["x = 1", "y = 2"], "x = 1", "x = 3") == ["x = 3", "y = 2"]
     with pytest.raises(ValueError, match="stands 0 times"):

@@ -1,17 +1,17 @@
 """Every challenge refuses the stub that a notebook comes with, accepts the solution, and refuses cheats."""
 
-import json
-
 import pytest
 
-from tests.notebooks.cells import NOTEBOOKS, code_cells, printed
+from tests.notebooks.apart import apart
+from tests.notebooks.cells import NOTEBOOKS, code_cells
+from tests.notebooks.challenge import verdicts
 
 POSED = "challenge = Challenge("
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stub_and_cheats_are_refused_and_the_solution_passes(notebook):
-    found = json.loads(printed("challenge", notebook))
+    found = apart(verdicts, notebook)
     passed = [what for what, said in found.items() if said.startswith("Passed.")]
     refused = [what for what, said in found.items() if said.startswith("Not yet.")]
     assert passed == ["solution"]

@@ -2,9 +2,11 @@
 
 import pytest
 
-from tests.notebooks.cells import NOTEBOOKS, printed
+from tests.notebooks.apart import apart
+from tests.notebooks.cells import NOTEBOOKS
+from tests.notebooks.panels import faults
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_nothing_is_broken_or_left_behind(notebook):
-    assert printed("panels", notebook) == ""
+    assert apart(faults, notebook) == []

@@ -1,16 +1,15 @@
 """Every notebook asserts that its technique changes no result, and notices when the technique is broken."""
 
-import json
-
 import pytest
 
-from tests.notebooks.cells import NOTEBOOKS, printed
-from tests.notebooks.same_result import outcome
+from tests.notebooks.apart import apart
+from tests.notebooks.cells import NOTEBOOKS
+from tests.notebooks.same_result import outcome, outcomes
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_result_is_the_same_and_a_broken_technique_is_not_let_through(notebook):
-    found = json.loads(printed("same_result", notebook))
+    found = apart(outcomes, notebook)
     assert found.pop("as it is") == "passes"
     assert len(found) >= 3
     let_through = {why: what for why, what in found.items() if not what.startswith("AssertionError")}

@@ -3,11 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from axe_playwright_python.sync_playwright import Axe
-
+from tests.browser.axe import findings as findings_of_page
 from tests.browser.jupyter import browser_page
-
-BAD = ("serious", "critical")
 
 
 def findings(site: Path) -> Iterator[str]:
@@ -17,7 +14,4 @@ def findings(site: Path) -> Iterator[str]:
             for theme in ("light", "dark"):
                 page.goto(path.as_uri())
                 page.evaluate("theme => { document.body.dataset.theme = theme; }", theme)
-                for found in Axe().run(page).response["violations"]:
-                    if found["impact"] in BAD:
-                        where = found["nodes"][0]["html"][:120]
-                        yield f"{path.relative_to(site)}, {theme}: {found['impact']}: {found['help']}: {where}"
+                yield from (f"{path.relative_to(site)}, {theme}: {found}" for found in findings_of_page(page))

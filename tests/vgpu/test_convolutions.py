@@ -153,6 +153,63 @@ def test_memory_that_is_short_for_every_plan_is_out_of_memory(cudnn):
     assert predict(train, gpu="T4", steps=1).oom.asked == 20 * GIB
 
 
+def test_a_plan_that_was_found_is_kept(cudnn):
+    """``benchmark_cache``: with memory short in the first step, the later ones take the small workspace, too."""
+
+    def train(device):
+        layer = nn.Conv2d(64, 64, 3).to(device)
+        x = torch.randn(16, 64, 32, 32).to(device)
+        held = [torch.empty(8 * GIB, dtype=torch.uint8, device=device)]
+        while True:
+            yield layer(x).sum()
+            held.clear()
+
+    cudnn(forward=(10 * GIB, 100 * MIB))
+    trace = predict(train, gpu="T4", steps=2)
+    assert [step.peak_allocated // GIB for step in trace.steps] == [8, 8]  # the second begins with what is held
+
+
+@pytest.fixture
+def benchmark():
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        yield
+
+
+@pytest.mark.usefixtures("benchmark")
+def test_benchmark_tries_all_plans_once_and_is_said(cudnn):
+    answers = cudnn(forward=(100 * MIB, 500 * MIB, 0, 300 * MIB))
+    first, second = predict(train, gpu="A100-40GB", steps=2).steps
+    assert answers.asked[0].benchmark
+    # One of the input's size more than forward has: the gradient of step one, which is freed only in step two.
+    assert (first.peak_allocated // (100 * MIB), second.peak_allocated // (100 * MIB)) == (5, 1)
+    (note,) = run().notes
+    assert note.startswith("torch.backends.cudnn.benchmark")
+
+
+@pytest.mark.usefixtures("benchmark")
+def test_benchmark_gives_back_what_is_cached(cudnn):
+    """So what is reserved in the end is far less than at the highest."""
+
+    def train(device):
+        layer = nn.Conv2d(64, 64, 3).to(device)
+        yield layer(torch.randn(16, 64, 32, 32).to(device)).sum()
+        reserved.append(torch.cuda.memory_reserved())
+
+    reserved = []
+    cudnn(forward=(1 * MIB, 500 * MIB))
+    trace = predict(train, gpu="A100-40GB", steps=2)
+    assert trace.peak_reserved > 500 * MIB
+    assert reserved[0] < 100 * MIB
+
+
+@pytest.mark.usefixtures("benchmark")
+def test_benchmark_with_little_memory_halves_what_it_asks_for(cudnn):
+    cudnn(forward=(1 * MIB, 14 * GIB, 20 * GIB))  # the T4 has no 20 GiB, and no 14 beside what is there
+    trace = predict(train, gpu="T4", steps=1, budget="12 GiB")
+    assert 7 * GIB < trace.peak_allocated < 7.2 * GIB
+    assert trace.oom is None
+
+
 def test_what_cudnn_has_no_plan_for_fails_as_on_the_card(cudnn):
     cudnn(forward=())
     with pytest.raises(RuntimeError, match="unable to find an engine"):

@@ -29,6 +29,7 @@ class Settings:
     bf16: bool
     tf32: bool
     deterministic: bool
+    benchmark: bool
 
 
 def forward_arguments(card: Card, args: Sequence[Any]) -> tuple[View, View, Settings]:
@@ -61,4 +62,5 @@ def _settings(card: Card, args: Sequence[Any], dims: int) -> Settings:
         card.bf16,
         switches.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
         switches.deterministic or torch.are_deterministic_algorithms_enabled(),
+        switches.benchmark,
     )

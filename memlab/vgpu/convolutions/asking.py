@@ -1,13 +1,13 @@
 """Workspaces that cuDNN wants, put into the steps of a convolution."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from memlab.vgpu.cudnn.answers import answers
 from memlab.vgpu.cudnn.questions import Convolution
-from memlab.vgpu.scratch.rule import FirstThatFits, Remark, Step
+from memlab.vgpu.scratch.rule import Plan, Remark, Step
 from memlab.vgpu.versions import TORCH
 
 # The cuDNN that PyTorch's CUDA builds for Linux bring: the wheels that torch 2.11.0, 2.13.0 and 2.15.0 depend on.
@@ -15,6 +15,11 @@ BROUGHT = (((2, 11), 91900), ((2, 13), 92000), ((2, 15), 92600))
 UNKNOWN = Remark(
     "Without cuDNN's workspaces, which are not known for some convolutions here: pip install 'memlab[cudnn]' lets "
     "cuDNN be asked (Linux on x86-64)."
+)
+SEARCHED = Remark(
+    "torch.backends.cudnn.benchmark runs all of cuDNN's plans once for each convolution, with the largest of their "
+    "workspaces, which is predicted; which one is fastest only the card can tell, so from then on the one that cuDNN "
+    "names first is predicted."
 )
 
 
@@ -48,7 +53,9 @@ def _answer(ask: Ask) -> Iterator[Step]:
         )
     if not sizes:
         raise RuntimeError("GET was unable to find an engine to execute this computation")
-    yield FirstThatFits(sizes)
+    if ask.question.benchmark:
+        yield SEARCHED
+    yield Plan(replace(ask.question, benchmark=False), sizes, ask.question.benchmark)
 
 
 def wanted_version() -> int:

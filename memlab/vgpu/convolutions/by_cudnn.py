@@ -74,4 +74,5 @@ def _question(way: str, x: Sizes, w: Sizes, last: bool, settings: Settings, *vie
         settings.tf32,
         settings.deterministic,
         tuple(view.alignment if view else 32 for view in views),
+        settings.benchmark,
     )

@@ -1,8 +1,8 @@
 """Which plan ATen would run for a convolution, and the workspace that it takes.
 
-The rules are those of ATen's ``Conv_v8.cpp`` with ``torch.backends.cudnn.benchmark`` off: the engines that cuDNN's
-heuristics propose, best first, then those of its fallback list, without those whose numbers ATen does not allow
-(``filterEngineConfigs``); the first that makes a plan, and for whose workspace there is memory, runs.
+The rules are those of ATen's ``Conv_v8.cpp``: the engines that cuDNN's heuristics propose, best first, then those of
+its fallback list, without those whose numbers ATen does not allow (``filterEngineConfigs``). The first that makes a
+plan, and for whose workspace there is memory, runs; with ``torch.backends.cudnn.benchmark`` all of them do, once.
 """
 
 import json

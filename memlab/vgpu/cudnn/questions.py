@@ -21,6 +21,7 @@ class Convolution:
         tf32: whether float32 may be multiplied in TF32.
         deterministic: whether only deterministic engines may run.
         alignment: of the three tensors' addresses, in bytes, at most 32.
+        benchmark: whether all plans are tried, to find the fastest.
     """
 
     way: str
@@ -34,6 +35,7 @@ class Convolution:
     tf32: bool = True
     deterministic: bool = False
     alignment: Sizes = (32, 32, 32)
+    benchmark: bool = False
 
     @property
     def y(self) -> Sizes:

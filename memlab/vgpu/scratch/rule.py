@@ -1,6 +1,6 @@
 """What a rule is: the order in which an operator allocates its results and what it needs beside them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +26,18 @@ class Workspace:
 
 
 @dataclass(frozen=True)
-class FirstThatFits:
-    """Here the first of these sizes, in bytes, for which there is room is allocated and freed again."""
+class Plan:
+    """Here cuDNN runs something with one of its plans, whose workspace is allocated and freed again.
 
+    Attributes:
+        of: what is run; the plan that a thread has found for it once is kept.
+        sizes: workspaces in bytes, in the order in which the plans are tried.
+        searched: whether all of them are run first, to find the fastest.
+    """
+
+    of: Hashable
     sizes: tuple[int, ...]
+    searched: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,6 @@ class Remark:
 
 
 # A number of bytes is allocated until the operator's end; a negative one gives the last block of so many bytes back.
-Step = int | Result | Workspace | FirstThatFits | Remark
+Step = int | Result | Workspace | Plan | Remark
 # Of the card, an operator's arguments and its results, in order. Without a ``Result`` the results come first.
 Rule = Callable[[Card, tuple[Any, ...], Any], Iterable[Step]]

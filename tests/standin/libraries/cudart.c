@@ -362,7 +362,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) { retur
 /* --- streams, events, graphs: everything has already happened --------------------------------------------------- */
 
 typedef struct { int priority, capturing; } Stream;
-typedef struct { struct timespec at; } Event;
+typedef struct { struct timespec at; long launches; } Event;
 
 void *standin_object(void) { return calloc(1, 64); }
 
@@ -418,12 +418,15 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
 cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return free(event), cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    ((Event *)event)->launches = launches;
     return clock_gettime(CLOCK_MONOTONIC, &((Event *)event)->at), cudaSuccess;
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
     return cudaEventRecord(event, stream);
 }
+/* Without a kernel between two events no time passes: so all of cuDNN's plans are equally fast, and the first one wins. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+    if (((Event *)from)->launches == ((Event *)to)->launches) return *ms = 0, cudaSuccess;
     struct timespec a = ((Event *)from)->at, b = ((Event *)to)->at;
     return *ms = (float)(1e3 * (double)(b.tv_sec - a.tv_sec) + 1e-6 * (double)(b.tv_nsec - a.tv_nsec)), cudaSuccess;
 }

@@ -1,0 +1,65 @@
+"""A lab's panel on a page, used as a person uses it: from the keyboard."""
+
+import os
+import re
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page, expect
+
+SCREENSHOTS = os.environ.get("MEMLAB_SCREENSHOTS")  # a folder, for whoever wants to look
+SLIDERS = '[role="slider"], .ui-slider-handle'  # ipywidgets 8 and 7
+ENDED = re.compile(r"(Stopped|Done|Out of memory) after \d+ of \d+ steps\. Ready\.|Nothing is running")
+SOON = 120_000  # milliseconds, on a busy machine
+
+
+class Panel:
+    """One of the panels of a page, in any front end: the first, or another by its ``place``."""
+
+    def __init__(self, page: Page, place: int = 0):
+        self.page = page
+        self.box = panels(page).nth(place)
+
+    def control(self) -> Locator:
+        """The last slider, which mostly costs least to move; the first menu where there is none."""
+        sliders = self.box.locator(SLIDERS)
+        return sliders.last if sliders.count() else self.box.get_by_role("combobox").first
+
+    def press(self, name: str) -> None:
+        """Press a button."""
+        self.box.get_by_role("button", name=name, exact=True).focus()
+        self.page.keyboard.press("Enter")
+
+    def move(self) -> None:
+        """Move a control by a key, see what is predicted then, and move it back."""
+        control, heading = self.control(), self.box.locator(".memlab-right b").first
+        before = heading.inner_text()
+        there, back = ("ArrowLeft", "ArrowRight") if _is_at_end(control) else ("ArrowRight", "ArrowLeft")
+        control.focus()
+        self.page.keyboard.press(there)
+        expect(heading).not_to_have_text(before, timeout=SOON)
+        expect(self.box.get_by_text(re.compile(r"^predicted for an? "))).to_be_visible(timeout=SOON)
+        self.page.keyboard.press(back)
+        expect(heading).to_have_text(before, timeout=SOON)
+
+    def run(self) -> None:
+        """Run until a step has been measured and drawn, then stop."""
+        self.press("Run")
+        expect(self.box.get_by_text(re.compile("^measured on "))).to_be_visible(timeout=SOON)
+        self.press("Stop")
+        expect(self.box.get_by_role("status").filter(has_text=ENDED)).to_be_visible(timeout=SOON)
+
+    def shoot(self, name: str) -> None:
+        """A picture of the page, for whoever asked for it."""
+        if SCREENSHOTS:
+            self.box.scroll_into_view_if_needed()
+            self.page.screenshot(path=str(Path(SCREENSHOTS) / f"{name}.png"))
+
+
+def panels(page: Page) -> Locator:
+    """All panels of a page."""
+    return page.locator(".memlab").filter(has=page.get_by_role("button", name="Stop", exact=True))
+
+
+def _is_at_end(control: Locator) -> bool:
+    now = control.get_attribute("aria-valuenow")
+    return now is not None and now == control.get_attribute("aria-valuemax")

@@ -1,0 +1,128 @@
+"""Forked kernels are like others: they begin, run, are interrupted, restarted and killed, and leave nothing."""
+
+import os
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+from memlab import predict
+from memlab.kernels import shared
+from memlab.kernels.shared import shared_kernels
+from tests.lab.loops import train
+
+ROOT = Path(__file__).parents[2]
+SOON = 60
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked on Linux only")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nursery():
+    with shared_kernels():
+        yield
+
+
+@contextmanager
+def kernel():
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=SOON)
+        yield manager, client
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def run(client, code):
+    """What the code prints and says."""
+    told = []
+    client.execute_interactive(code, timeout=SOON, output_hook=lambda m: told.append(m["content"]))
+    return "".join(content.get("text") or content.get("evalue") or "" for content in told)
+
+
+def is_alive(process):
+    return Path(f"/proc/{process}").exists()
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+PREDICTED = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from memlab import predict
+from tests.lab.loops import train
+print(predict(train, batch_size=64).peak_allocated)
+"""
+
+
+def test_a_kernel_is_forked_with_all_that_memlab_needs_and_begins_in_its_own_place(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMLAB_SIZE", "cpu")
+    with kernel() as (_, client):
+        assert run(client, "import sys, gc; print('torch' in sys.modules, gc.get_freeze_count() > 0)") == "True True\n"
+        place = "import os; print(os.getcwd(), os.environ['MEMLAB_SIZE'], __name__)"
+        assert run(client, place) == f"{tmp_path} cpu __main__\n"
+        assert run(client, "import subprocess; print(subprocess.run('exit 3', shell=True).returncode)") == "3\n"
+        assert "inline" in run(client, "import matplotlib; print(matplotlib.get_backend())")
+        assert int(run(client, PREDICTED)) == predict(train, batch_size=64).peak_allocated
+    assert "Ctrl-C" not in capfd.readouterr().out
+
+
+def test_two_kernels_draw_different_numbers():
+    drawn = []
+    for _ in range(2):
+        with kernel() as (_, client):
+            drawn.append(run(client, "import random, numpy; print(random.random(), numpy.random.random())").split())
+    assert drawn[0][0] != drawn[1][0]
+    assert drawn[0][1] != drawn[1][1]
+
+
+def test_it_is_interrupted_restarted_and_killed_with_all_that_it_started():
+    with kernel() as (manager, client):
+        client.execute("import time\nprint('begun', flush=True)\ntime.sleep(600)")
+        while "begun" not in client.get_iopub_msg(timeout=SOON)["content"].get("text", ""):
+            pass
+        manager.interrupt_kernel()
+        assert client.get_shell_msg(timeout=SOON)["content"]["status"] == "error"
+        code = "import os, subprocess; print(os.getpid(), subprocess.Popen(['sleep', '600']).pid)"
+        first = list(map(int, run(client, code).split()))
+        manager.restart_kernel(now=True)  # by SIGKILL
+        client.wait_for_ready(timeout=SOON)
+        second = int(run(client, "import os; print(os.getpid())"))
+        assert second not in first
+        wait_for(lambda: not any(map(is_alive, first)))
+    wait_for(lambda: not is_alive(second))
+
+
+def test_a_kernel_that_is_asked_to_end_does(capfd):
+    with kernel() as (manager, client):
+        process = int(run(client, "import os; print(os.getpid())"))
+        client.shutdown()
+        wait_for(lambda: not is_alive(process))
+        wait_for(lambda: not manager.is_alive())
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_without_the_process_that_forks_it_is_a_kernel_of_the_usual_kind(monkeypatch, tmp_path):
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    shared._write_spec(tmp_path / "kernels" / "python3", tmp_path / "gone")
+    with kernel() as (_, client):
+        assert run(client, "import sys; print('torch' in sys.modules)") == "False\n"
+
+
+def test_on_a_machine_with_a_gpu_nothing_is_forked(monkeypatch, tmp_path):
+    monkeypatch.setattr(shared, "CARD", tmp_path)
+    before = os.environ["JUPYTER_PATH"]
+    with shared_kernels():
+        assert os.environ["JUPYTER_PATH"] == before

@@ -1,0 +1,211 @@
+"""A lab under fire: what a class does to two panels in an hour, at random and as fast as they take it."""
+
+import gc
+import random
+import re
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+import torch
+
+from memlab.errors import MemlabError
+from memlab.lab import Lab, worker
+from tests.conftest import SEED
+from tests.lab.loops import wait_for
+from tests.lab.test_panel import button, registered
+
+ACTIONS = 1000
+STEPS = 4
+FAULTS = ("none", "raises", "raises late", "exits", "yields text", "ends", "grows", "branches", "is too large")
+BUDGETS = ("", "none", "1 KiB", "10 KiB", "15 GiB", "lots", "1,5 GiB", "-3", "1e400", "0")
+CARDS = ("T4", "L4", "H100")
+
+# All that the line below the buttons may say: at rest, and while something goes on.
+AT_REST = re.compile(
+    rf"Ready: Run trains {STEPS} steps\.|Nothing is running: press Run to start\.|Stopped the prediction\. Ready\."
+    rf"|(Done|Stopped|Out of memory|The training loop ended) after [1-{STEPS}] of {STEPS} steps\. Ready\."
+    r"|Stopped before the first step\. Ready\."
+    r"|(RuntimeError: mine|SystemExit: enough|BadTrain: train yielded) .*Fix it and press Run again\."
+)
+GOING_ON = re.compile(r"Training\. Stop ends the run\.|Stopping\.|Waiting for another run to end\.")
+CAUSES = (RuntimeError, SystemExit, MemlabError)  # what a run may end with, all of it told
+
+
+def train(device, *, batch_size=8, width=16, fault="none"):
+    model = torch.nn.Linear(width, width).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    kept = []
+    for step in range(100):
+        if fault == "raises" or (fault == "raises late" and step == 2):
+            raise RuntimeError("mine")
+        if fault == "exits":
+            raise SystemExit("enough")
+        if fault == "ends" and step == 2:
+            return
+        if fault == "is too large" and device.type != "cpu":
+            kept.append(torch.empty(2**34, device=device))
+        x = torch.ones(batch_size, width, device=device)
+        if fault == "grows":
+            kept.append(torch.ones(batch_size * 2**12, device=device))
+        loss = model(x[x > 0].view(batch_size, -1) if fault == "branches" else x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield "low" if fault == "yields text" else loss
+
+
+class Learner:
+    """Somebody who does at random what a panel allows, and looks what it says."""
+
+    def __init__(self, rng, recorded):
+        self._rng = rng
+        self._recorded = recorded
+        self.lab = Lab(
+            train,
+            batch_size=(1, 64),
+            width=[16, 32, 64],
+            fault=list(FAULTS),
+            steps=STEPS,
+            device="cpu",
+            models={"Wide": {}},
+        )
+        self.runs = []
+        self._note_runs()
+        self.actions = [
+            *[self.move] * 6,
+            *[self.run] * 3,
+            *[self.stop] * 2,
+            *(self.type_number, self.choose_fault, self.choose_card, self.choose_model, self.type_budget, self.reset),
+            *(self.replay, self.press, self.begin_cell, self.end_cell, self.run_in_a_cell, self.wait),
+        ]
+
+    def _note_runs(self):
+        worker = self.lab.session._worker
+        submit = worker.submit
+        worker.submit = lambda work, *name: self.runs.append(submit(work, *name)) or self.runs[-1]
+
+    def act(self):
+        self._rng.choice(self.actions)()
+        self.look()
+
+    def look(self):
+        """What holds at any moment."""
+        screen, session = self.lab.session.screen, self.lab.session
+        was_busy = session.busy
+        text = screen.status.text
+        assert AT_REST.fullmatch(text) or GOING_ON.fullmatch(text), text
+        if not was_busy:
+            assert AT_REST.fullmatch(text), text
+        assert {name: control.value for name, control in self.lab._controls.items()} == screen.settings
+        assert not (screen.recorded and was_busy)
+        assert len(session.traces) <= 3
+
+    def rest(self):
+        """Nothing goes on when nobody does anything, and the panel says so."""
+        session = self.lab.session
+        wait_for(lambda: not session.busy and not session._worker.works)
+        self.look()
+        assert session.screen.pending == ""
+        assert [job for job in self.runs if not job.done()] == []
+        assert [error for job in self.runs if (error := job.exception()) and not isinstance(error, CAUSES)] == []
+
+    def move(self):
+        self.lab._controls["batch_size"].value = self._rng.randint(1, 64)
+
+    def type_number(self):
+        self.lab._controls["batch_size"].widget.children[1].value = self._rng.choice((-1, 0, 3, 64, 65, 10**9))
+
+    def choose_fault(self):
+        self.lab._controls["fault"].value = self._rng.choice(FAULTS)
+        self.lab._controls["width"].value = self._rng.choice((16, 32, 64))
+
+    def choose_card(self):
+        self.lab._card_menu.value = self._rng.choice(CARDS)
+
+    def choose_model(self):
+        self.lab._model_menu.value = self._rng.choice(self.lab._model_menu.options)
+
+    def type_budget(self):
+        self.lab._budget_box.value = self._rng.choice(BUDGETS)
+
+    def run(self):
+        button(self.lab, "Run").click()
+
+    def stop(self):
+        button(self.lab, "Stop").click()
+
+    def reset(self):
+        button(self.lab, "Reset").click()
+
+    def press(self):
+        name = self._rng.choice(("Keep", "Save", "Code", "hide workspace"))
+        pressed = button(self.lab, name)
+        if name in ("Keep", "Save"):
+            pressed.click()
+        else:
+            pressed.value = not pressed.value
+
+    def replay(self):
+        with suppress(MemlabError):  # a run is going on
+            self.lab.replay(self._recorded)
+
+    def begin_cell(self):
+        self.lab.session.hold()
+
+    def end_cell(self):
+        self.lab.session.look_ahead()
+
+    def run_in_a_cell(self):
+        self.begin_cell()
+        with suppress(*CAUSES):
+            trace = self.lab.run(batch_size=self._rng.randint(1, 64))
+            assert trace.oom or len(trace.steps) in (2, STEPS)
+        self.end_cell()
+
+    def wait(self):
+        time.sleep(self._rng.random() / 50)
+
+
+def live_bytes():
+    gc.collect()
+    tensors = [thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, torch.nn.Parameter)]
+    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+
+
+def of_labs():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("memlab lab")]
+
+
+@pytest.fixture
+def lost(monkeypatch):
+    """What was raised in a thread and nobody caught."""
+    found = []
+    monkeypatch.setattr(threading, "excepthook", found.append)
+    return found
+
+
+def test_a_thousand_actions_on_two_labs_leave_nothing_behind(monkeypatch, lost):
+    monkeypatch.setattr(worker, "REST", 0.02)
+    rng = random.Random(SEED)
+    recorded = Lab(train, batch_size=(1, 64), steps=STEPS, device="cpu").run()
+    wait_for(lambda: not of_labs())
+    before, widgets = live_bytes(), registered()
+    learners = [Learner(rng, recorded) for _ in range(2)]
+    for action in range(ACTIONS):
+        rng.choice(learners).act()
+        if action % 25 == 24:
+            for learner in learners:
+                learner.rest()
+    for learner in learners:
+        learner.lab._controls["fault"].value = "none"
+        learner.lab._budget_box.value = ""
+        assert len(learner.lab.run().steps) == STEPS  # as good as new
+        learner.rest()
+        learner.lab.close()
+    del learner, learners
+    wait_for(lambda: not of_labs())
+    assert lost == []
+    wait_for(lambda: live_bytes() <= before)
+    assert registered() == widgets
