@@ -17,7 +17,7 @@ test: $(INSTALLED)
 		$(BIN)/ruff check . && $(BIN)/ruff format --check .; \
 	fi
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # The package's tests, without notebooks and browser, on another torch, in an environment of its own.
 # From an index without CPU builds this downloads gigabytes: make test-torch TORCH=2.15.0

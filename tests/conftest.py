@@ -67,3 +67,15 @@ def golden(request):
         assert text == file.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A worker gets a file of tests, which may share what was costly to make; of the notebooks' checks, one at a time."""
+    from xdist.scheduler.loadfile import LoadFileScheduling  # here, because it need not be installed
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid if nodeid.startswith("tests/notebooks/") else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)

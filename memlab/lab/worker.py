@@ -1,5 +1,6 @@
 """One thread that trains and predicts, so that the panel stays alive."""
 
+import atexit
 import ctypes
 import itertools
 import math
@@ -196,6 +197,15 @@ class Worker:
             if self._current is not None and self._current.is_idle:
                 self._end(self._current)
 
+    def end(self, seconds: float) -> None:
+        """Ask all jobs to end for good, and wait so long for the thread."""
+        self._at_rest = lambda: None
+        with self._changed:
+            self._end_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+
     def _others(self) -> list["Worker"]:
         with _of_all:
             return [worker for worker in _all if worker is not self]
@@ -248,7 +258,15 @@ class Worker:
     def _work(self) -> None:
         while (job := self._next()) is not None:
             job.execute()
+            if job.stopping.is_set():
+                return self._hand_over()
             del job
+
+    def _hand_over(self) -> None:
+        """Let another thread go on: what ends in the middle may leave this one with, say, gradients switched off."""
+        with self._changed:
+            self._current = self._thread = None
+            self._wake()
 
     def _next(self) -> Job | None:
         """The next job; None when the thread is to end."""
@@ -271,3 +289,13 @@ class Worker:
         self._current = job
         job.on_stuck = self._on_stuck
         return job
+
+
+@atexit.register
+def _end_workers() -> None:
+    """Python ends its threads wherever they are, and where that is within PyTorch's C++ the process is aborted."""
+    with _of_all:
+        workers = list(_all)
+    deadline = time.monotonic() + GRACE
+    for worker in workers:
+        worker.end(max(0.0, deadline - time.monotonic()))

@@ -1,9 +1,12 @@
 """One thread, one job at a time, and no error that gets lost."""
 
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
+import torch
 
 from memlab.errors import Stopped
 from memlab.lab import worker as module
@@ -188,6 +191,19 @@ def test_a_job_that_does_not_end_is_broken_off_and_the_next_begins(monkeypatch):
     assert worker.submit(lambda stopping: 7).result(SOON) == 7
 
 
+def test_what_a_job_that_was_ended_leaves_switched_off_is_on_for_the_next():
+    worker, begun = Worker(), threading.Event()
+
+    def ended_within_no_grad(stopping):
+        torch.set_grad_enabled(False)
+        begun.set()
+        assert stopping.wait(SOON)
+
+    worker.submit(ended_within_no_grad)
+    assert begun.wait(SOON)
+    assert worker.submit(lambda stopping: torch.is_grad_enabled()).result(SOON)
+
+
 def test_what_cannot_be_broken_off_is_told(monkeypatch):
     monkeypatch.setattr(module, "GRACE", 0.05)
     told, begun, may_end = threading.Event(), threading.Event(), threading.Lock()
@@ -206,3 +222,20 @@ def test_what_cannot_be_broken_off_is_told(monkeypatch):
     may_end.release()
     with pytest.raises(Stopped):
         job.result(SOON)
+
+
+def test_a_job_is_ended_before_python_is():
+    """Or the process is aborted, where the thread is within PyTorch's C++ when Python takes it down."""
+    program = (
+        "import threading\n"
+        "from memlab.lab.worker import Worker\n"
+        "begun = threading.Event()\n"
+        "def work(stopping):\n"
+        "    begun.set()\n"
+        "    print(stopping.wait(60), flush=True)\n"
+        "worker = Worker()\n"
+        "worker.submit(work)\n"
+        "begun.wait(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
