@@ -71,7 +71,7 @@ def golden(request):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """A worker gets the tests of a file, which may share what was costly to make; the checks of notebooks one by one."""
+    """A worker gets a file of tests, which may share what was costly to make; checks of notebooks one by one."""
     from xdist.scheduler.loadfile import LoadFileScheduling  # here, because it need not be installed
 
     class Scheduling(LoadFileScheduling):
