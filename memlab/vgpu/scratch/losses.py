@@ -18,6 +18,11 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+def _laid_out(tensors: Iterable[torch.Tensor]) -> Iterable[int]:
+    """Copies of those that are not contiguous."""
+    return [_bytes(tensor) for tensor in tensors if not tensor.is_contiguous()]
+
+
 def _reduction(args: Given, place: int) -> int:
     return args[place] if len(args) > place else 1
 
@@ -77,16 +82,22 @@ def _logits(card: Card, args: Given, out: Any) -> Iterable[Step]:
 
 def _per_sample(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # multi_margin_loss_cuda, multilabel_margin_loss_forward_out: a loss for each row
+    copies = _laid_out(args[:2])
     if args[0].dim() < 2 or _reduction(args, 5) == NONE:
-        return ()
-    return RESULT, args[0].shape[0] * args[0].element_size()
+        return *copies, RESULT
+    return *copies, RESULT, args[0].shape[0] * args[0].element_size()
+
+
+def _per_sample_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    return RESULT, *_laid_out(args[:3])
 
 
 def _multilabel_margin(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # multilabel_margin_loss_forward_out: which classes are targets, a loss for each row, their sum
+    copies = _laid_out(args[:2])
     if args[0].dim() < 2 or _reduction(args, 2) == NONE:
-        return Result(1), RESULT
-    return Result(1), args[0].shape[0] * args[0].element_size(), RESULT
+        return *copies, Result(1), RESULT
+    return *copies, Result(1), args[0].shape[0] * args[0].element_size(), RESULT
 
 
 def _ctc(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -110,7 +121,9 @@ RULES: dict[object, Rule] = {
     aten.soft_margin_loss_backward: _soft_margin_backward,
     aten.binary_cross_entropy_with_logits: _logits,
     aten.multi_margin_loss: _per_sample,
+    aten.multi_margin_loss_backward: _per_sample_backward,
     aten.multilabel_margin_loss_forward: _multilabel_margin,
+    aten.multilabel_margin_loss_backward: _per_sample_backward,
     aten._ctc_loss: _ctc,
     aten._ctc_loss_backward: _ctc_backward,
 }

@@ -29,9 +29,13 @@ def _shipped(tmp_path, monkeypatch):
     """The file has one question, answered by cuDNN 9.20."""
     monkeypatch.setattr(shipped, "FILE", tmp_path / "answers.json.gz")
     shipped._file.cache_clear()
-    order = shipped.places([1, 8], ["float32", "bfloat16"], [75, 80])
-    row = [(1000 * batch + capability, 0) for batch, _, capability in order]
-    shipped.write(92000, [1, 8], ["float32", "bfloat16"], [75, 80], {KNOWN: row})
+    kept = {
+        (capability, replace(KNOWN, x=(batch, 3, 8, 8), dtype=dtype)): (1000 * batch + capability, 0)
+        for batch in (1, 8)
+        for dtype in ("float32", "bfloat16")
+        for capability in (75, 80)
+    }
+    shipped.write(92000, {**kept, (75, UNKNOWN): None})
     yield
     shipped._file.cache_clear()
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from memlab import predict
-from memlab.vgpu.scratch.rule import RESULT
+from memlab.vgpu.scratch.rule import RESULT, Result
 from tests.vgpu.scratch.steps import made, steps
 
 aten = torch.ops.aten
@@ -110,3 +110,18 @@ def test_one_hot_writes_into_zeros():
     made_by = {event.op for event in predict(train, gpu="T4").events}
     assert "aten.new_zeros" in made_by
     assert "aten.eq" not in made_by
+
+
+def test_losses_with_margins_copy_what_is_not_contiguous():
+    scores, labels, whole = sliced(30, 100), made(30, dtype=torch.int64), made(30, 100)
+    copy, row = 4 * 30 * 100, 4 * 30
+    assert steps("T4", aten.multi_margin_loss.default, scores, labels) == [copy, RESULT, row]
+    assert steps("T4", aten.multi_margin_loss.default, whole, labels) == [RESULT, row]
+    classes = made(100, 30, dtype=torch.int64).t()
+    out = made(), whole
+    forward = steps("T4", aten.multilabel_margin_loss_forward.default, scores, classes, 1, out=out)
+    assert forward == [copy, 2 * copy, Result(1), row, RESULT]
+    backward = aten.multilabel_margin_loss_backward.default, made(), scores, classes, 1, whole
+    assert steps("T4", *backward, out=whole) == [RESULT, copy, 2 * copy]
+    backward = aten.multi_margin_loss_backward.default, made(30).expand(30), scores, labels, 1, 1
+    assert steps("T4", *backward, out=whole) == [RESULT, copy]
