@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -122,7 +122,8 @@ def save(page: Page, file: Path) -> dict:
     page.keyboard.press("Control+s")
     for _ in range(600):
         if file.stat().st_mtime_ns != before:
-            return json.loads(file.read_text(encoding="utf-8"))
+            with suppress(ValueError):  # half of it is written
+                return json.loads(file.read_text(encoding="utf-8"))
         page.wait_for_timeout(100)
     raise AssertionError(f"{file.name} was not saved")
 
