@@ -3,10 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: lab test test-torch test-cuda recordings golden bench bench-gpu notebooks publish site clean
+.PHONY: lab kiosk test test-browser test-torch test-cuda recordings golden bench bench-gpu notebooks publish site clean
 
 lab: $(INSTALLED)
 	$(BIN)/memlab lab notebooks
+
+# The lab of one notebook as a page, for people who shall run no code: make kiosk NOTEBOOK=00
+# `OPTIONS=--help` tells what else there is.
+kiosk: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[kiosk]"
+	$(BIN)/python -m tests.kiosk $(NOTEBOOK) $(OPTIONS)
 
 # The hooks of pre-commit call ruff by name, hence the PATH.
 test: export MEMLAB_SIZE = ci
@@ -18,6 +24,14 @@ test: $(INSTALLED)
 	fi
 	$(BIN)/mypy
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# Every notebook, its panels used, in a real JupyterLab; the kiosk; Notebook 7; the classic notebook with ipywidgets 7, whose
+# environment is made in ~/.cache/memlab. Needs Chromium. QUICK=1: the kiosk, and of each kind of panel one.
+test-browser: export MEMLAB_SIZE = ci
+test-browser: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[browser]"
+	$(if $(QUICK),MEMLAB_QUICK=1) $(BIN)/pytest --numprocesses 2 --dist loadgroup \
+		tests/browser/kiosk.py tests/browser/notebooks.py $(if $(QUICK),,tests/browser/front_ends.py)
 
 # The package's tests, without notebooks and browser, on another torch, in an environment of its own.
 # From an index without CPU builds this downloads gigabytes: make test-torch TORCH=2.15.0

@@ -71,7 +71,7 @@ def golden(request):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """A worker gets a file of tests, which may share what was costly to make; of the notebooks' checks, one at a time."""
+    """A worker gets a file of tests, which may share what was costly to make; checks of notebooks one by one."""
     from xdist.scheduler.loadfile import LoadFileScheduling  # here, because it need not be installed
 
     class Scheduling(LoadFileScheduling):

@@ -32,7 +32,7 @@ def shared_kernels() -> Iterator[None]:
         _write_spec(Path(folder, "kernels", "python3"), address)
         os.environ[PATH] = os.pathsep.join(filter(None, [folder, before]))
         command = [sys.executable, "-m", "memlab.kernels.nursery", str(os.getpid())]
-        nursery = subprocess.Popen(command, stdin=listener, start_new_session=True)
+        nursery = subprocess.Popen(command, stdin=listener.fileno(), start_new_session=True)
         try:
             yield
         finally:

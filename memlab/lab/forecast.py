@@ -38,6 +38,7 @@ class Forecast:
         worker: whose thread it is.
         newest: the last prediction that was shown; what is shown nearly is never kept.
         moved: the control that was moved last.
+        chose_card: whether the card was chosen after that.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Forecast:
         self.worker = Worker(self._next_ahead, self._say_stuck)
         self.newest: Trace | None = None
         self.moved: str | None = None
+        self.chose_card = False
         self._looks_ahead = False
         self._lock = threading.RLock()  # of what follows, and of what is shown
         self._remembered = Remembered()
@@ -247,14 +249,15 @@ class Forecast:
     def _candidates(self, here: Case) -> Iterator[Case]:
         """What may be chosen next, the likeliest first."""
         yield here
+        cards = sorted(CARDS, key=lambda gpu: abs(list(CARDS).index(gpu) - list(CARDS).index(here.gpu)))[1:]
+        if self.chose_card:
+            yield from (replace(here, gpu=gpu) for gpu in cards)
         for chosen in neighbours(self._choices, here.chosen, self.moved):
             yield (case := replace(here, chosen=chosen))
             if self._remembered.fits(case.key) is False and is_end(self._choices, chosen, self.moved):
                 yield replace(case, is_endless=True)  # what does not fit says little of what is below it
         yield from (replace(here, model=model) for model in self._models if model != here.model)
-        cards = list(CARDS)
-        place = cards.index(here.gpu)
-        yield from (replace(here, gpu=gpu) for gpu in cards[max(0, place - 1) : place + 2] if gpu != here.gpu)
+        yield from (replace(here, gpu=gpu) for gpu in cards[:2])
 
 
 def _around(line: list[Case], name: str, value: Any) -> tuple[Case, Case] | None:

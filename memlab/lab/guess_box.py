@@ -6,6 +6,7 @@ from html import escape
 import ipywidgets as widgets
 
 from memlab.errors import BadValue
+from memlab.lab.access import access
 
 
 class GuessBox(widgets.VBox):
@@ -20,8 +21,9 @@ class GuessBox(widgets.VBox):
         button.on_click(lambda _: self._submit())
         if not choices:  # Enter will do; of choices an arrow key takes one after the other
             self._answer.observe(lambda _: self._submit(), "value")
-        asked = widgets.HTML(f"<b>{escape(question)}</b>")
+        asked = widgets.HTML(access("memlab-guess") + f"<b>{escape(question)}</b>")
         super().__init__([asked, widgets.HBox([self._answer, button]), self._said])
+        self.add_class("memlab-guess")
 
     def _submit(self) -> None:
         if self._answer.value in (None, ""):

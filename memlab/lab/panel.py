@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from memlab.errors import MemlabError
+from memlab.lab.access import access
 from memlab.lab.cells import forget, watch
 from memlab.lab.controls import LABEL_WIDTH, explain, make_control
 from memlab.lab.export import still
@@ -154,7 +155,8 @@ class Lab:
         self._texts = {name: widgets.HTML() for name in _MARKUP}
         body = widgets.HBox([self._left(), self._right()])
         body.add_class("memlab-body")
-        self._panel = widgets.VBox([widgets.HTML(style() + header(session.title, session.device)), body])
+        top = widgets.HTML(style() + access("memlab") + header(session.title, session.device))
+        self._panel = widgets.VBox([top, body])
         self._panel.add_class("memlab")
         for name in (*_MARKUP, "settings", "rows"):  # last: a run may go on
             self._show(name)

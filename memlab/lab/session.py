@@ -116,7 +116,7 @@ class Session:
         """
         self.choices[name].check(value)
         if value != self.screen.settings[name]:
-            self._forecast.moved = name
+            self._forecast.moved, self._forecast.chose_card = name, False
             self.screen.show(settings=self.screen.settings | {name: value})
             self._moved()
 
@@ -127,6 +127,7 @@ class Session:
             BadValue: for an unknown one.
         """
         self.gpu = find_card(gpu).name
+        self._forecast.chose_card = True
         self._moved()
 
     def choose_model(self, name: str) -> None:

@@ -20,23 +20,6 @@ _LAYOUT = """
 .memlab .jupyter-button.mod-success{background:var(--memlab-good);color:var(--memlab-ground)}
 """
 
-# ipywidgets writes a slider's name and value beside it, and the handle, which takes the keys, has no name for screen
-# readers, and where values double a place in the row for its value. No widget can say them, and in a widget's HTML no
-# script runs but an event's: this one's when the panel is on the page.
-_SAY_SLIDERS = """
-const panel = this.closest('.memlab');
-const say = () => panel.querySelectorAll('.widget-slider').forEach(slider => {
-  const handle = slider.querySelector('.noUi-handle'), told = slider.querySelector('.widget-readout');
-  const set = (name, text) => handle.getAttribute(name) === text || handle.setAttribute(name, text);
-  if (handle && told) {
-    set('aria-label', slider.querySelector('label').textContent);
-    set('aria-valuetext', told.textContent);
-  }
-});
-new MutationObserver(say).observe(panel, {childList: true, subtree: true, attributeFilter: ['aria-valuetext']});
-say();
-"""
-
 
 def color(name: str) -> str:
     """A colour of the palette, for SVG and CSS: as the theme has it, else the light one."""
@@ -47,7 +30,7 @@ def style() -> str:
     """The ``<style>`` that a panel needs once; its outermost element has the class ``memlab``."""
     dark = ", ".join(f"{page} .memlab" for page in _DARK_PAGES)
     colors = f".memlab{{{_variables(LIGHT)}}}{dark}{{{_variables(DARK)}}}"
-    return f'<style onload="{_SAY_SLIDERS}">{colors}{_LAYOUT}</style>'
+    return f"<style>{colors}{_LAYOUT}</style>"
 
 
 def _variables(colors: Mapping[str, str]) -> str:

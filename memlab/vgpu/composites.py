@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
+from memlab.vgpu import recurrent
 from memlab.vgpu.attention import attention
 from memlab.vgpu.internals import COMPOSITE_KEY, FakeTensor, run_composite
 
@@ -91,6 +92,7 @@ OUR_OWN: dict[Any, Callable[..., Any]] = {
     aten.one_hot.default: _one_hot,
     aten.softmax.int: _softmax,
     aten.log_softmax.int: _log_softmax,
+    **recurrent.OUR_OWN,
 }
 
 

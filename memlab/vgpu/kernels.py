@@ -126,13 +126,38 @@ def _grouped_mm(mode: Any, first: FakeTensor, second: FakeTensor, *rest: Any, **
         return make_fake(mode, result, first.fake_device)
 
 
+def _lstm_cell(mode: Any, gates: FakeTensor, hidden_gates: FakeTensor, cx: FakeTensor, *biases: Any) -> Any:
+    """``_thnn_fused_lstm_cell_cuda`` (RNN.cu); PyTorch's fake kernel fails without biases."""
+    return tuple(_like(mode, cx, tuple(one.shape)) for one in (cx, cx, gates))
+
+
+def _gru_cell(mode: Any, gates: FakeTensor, hidden_gates: FakeTensor, hx: FakeTensor, *biases: Any) -> Any:
+    """``_thnn_fused_gru_cell_cuda`` (RNN.cu): the new state, and five numbers for each of its."""
+    return tuple(_like(mode, hx, (hx.shape[0], factor * hx.shape[1])) for factor in (1, 5))
+
+
+def _gru_cell_backward(mode: Any, grad: FakeTensor, workspace: FakeTensor, has_bias: bool) -> Any:
+    """``_thnn_fused_gru_cell_backward_cuda``."""
+    batch, width = grad.shape
+    gates = [(batch, 3 * width), (batch, 3 * width), (batch, width)]
+    made = [_like(mode, grad, shape) for shape in (*gates, *([(3 * width,)] * 2 if has_bias else []))]
+    return (*made, *[None] * (5 - len(made)))
+
+
+def _like(mode: Any, tensor: FakeTensor, shape: tuple[int, ...]) -> torch.Tensor:
+    return make_fake(mode, torch.empty(shape, dtype=tensor.dtype, device="meta"), tensor.fake_device)
+
+
 def _in_place(mode: Any, *args: Any, **options: Any) -> None:
     """A fused optimizer changes the numbers of what it is given, and nothing else."""
 
 
-# Operators whose fake kernel refuses what CUDA takes, and in-place ones that have none.
+# Operators whose fake kernel refuses what CUDA takes, or that have none.
 OUR_OWN: dict[int, Callable[..., Any]] = {
     id(aten._grouped_mm.default): _grouped_mm,
+    id(aten._thnn_fused_lstm_cell.default): _lstm_cell,
+    id(aten._thnn_fused_gru_cell.default): _gru_cell,
+    id(aten._thnn_fused_gru_cell_backward.default): _gru_cell_backward,
     id(aten._fused_sgd_.default): _in_place,
     id(aten._fused_sgd_.tensor_lr): _in_place,
     id(aten._fused_adagrad_.default): _in_place,

@@ -22,7 +22,7 @@ from memlab.shipped import shipped_folder
 from memlab.units import MIB
 
 KERNELS, TRAINING, USUAL = 30, 10, 3
-MOVES = 5
+MOVES = 3
 SOON = 600
 
 # Moves the slider like a hand that waits for the exact picture, and tells the seconds of each move.

@@ -1,5 +1,6 @@
 """Forked kernels are like others: they begin, run, are interrupted, restarted and killed, and leave nothing."""
 
+import importlib
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ from jupyter_client.manager import KernelManager
 
 from memlab import predict
 from memlab.kernels import shared
+from memlab.kernels.nursery import changed_at
 from memlab.kernels.shared import shared_kernels
 from tests.lab.loops import train
 
@@ -55,6 +57,19 @@ def wait_for(condition):
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+def test_a_module_that_has_changed_since_it_was_loaded_is_noticed(tmp_path, monkeypatch):
+    file = tmp_path / "of_this_test.py"
+    file.write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("of_this_test")
+    loaded = changed_at()
+    assert changed_at(loaded) == loaded
+    os.utime(file, ns=(0, 0))
+    assert {name for name in loaded if changed_at(loaded)[name] != loaded[name]} == {str(file)}
+    file.unlink()
+    assert changed_at(loaded) != loaded
 
 
 PREDICTED = f"""

@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from itertools import islice
 from types import SimpleNamespace
 
 import pytest
@@ -183,6 +184,21 @@ def test_a_slider_whose_end_does_not_fit_is_known_all_the_way_and_runs_out_where
     assert "predicted for a T4: peak 14.0 GiB" in session.screen.sentence
     session.choose("batch_size", 20)
     assert "About this, until it is predicted exactly: predicted for a T4: out of memory" in session.screen.sentence
+
+
+def test_after_a_card_was_chosen_others_are_predicted_ahead_the_nearest_first_until_a_slider_moves():
+    session = make()
+
+    def ahead():
+        case = Case(dict(session.screen.settings), session.model, session.gpu)
+        return [(case.gpu, case.chosen["batch_size"]) for case in islice(session._forecast._candidates(case), 4)]
+
+    assert ahead() == [("T4", 8), ("T4", 1), ("T4", 64), ("T4", 9)]
+    session.choose_card("L4")
+    assert ahead() == [("L4", 8), ("RTX 4090", 8), ("A10G", 8), ("RTX 3060", 8)]
+    session.choose("batch_size", 9)
+    assert ahead() == [("L4", 9), ("L4", 1), ("L4", 64), ("L4", 10)]
+    session.stop()
 
 
 @pytest.mark.parametrize("act", [lambda session: session.choose("batch_size", 30), lambda session: session.start()])

@@ -55,13 +55,6 @@ def test_the_style_has_each_colour_for_both_themes_and_says_what_is_dark():
         assert f"{page} .memlab" in written
 
 
-def test_the_style_is_one_element_whose_script_stays_in_its_attribute():
-    script, _, rest = style().removeprefix('<style onload="').partition('">')
-    assert "aria-label" in script
-    assert '"' not in script
-    assert rest.count("<") == 1
-
-
 def test_a_colour_without_the_style_is_the_light_one():
     assert re.fullmatch(r"var\(--memlab-ink,#[0-9A-F]{6}\)", color("ink"))
     assert color("ink").endswith(f"{LIGHT['ink']})")

@@ -60,3 +60,13 @@ def test_a_section_may_go_on_in_the_depth(tmp_path):
     file = tmp_path / "01.ipynb"
     file.write_text(json.dumps({"cells": found}))
     assert cells.code_cells(file, "Same result?") == ["a", "c"]
+
+
+def test_errors_and_what_goes_to_stderr_are_faults():
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["fine"]},
+        {"output_type": "stream", "name": "stderr", "text": ["a warn", "ing"]},
+        {"output_type": "error", "ename": "ValueError", "evalue": "mine", "traceback": ["a traceback"]},
+    ]
+    notebook = {"cells": [{"cell_type": "markdown"}, {"cell_type": "code", "outputs": outputs}]}
+    assert list(cells.faults(notebook)) == ["a warning", "a traceback"]

@@ -16,6 +16,7 @@ from memlab.record.matrix import (
     losses,
     nets,
     optimizers,
+    recurrent,
     walls,
 )
 
@@ -35,6 +36,7 @@ FAMILIES = (
     layers,
     habits,
     derivatives,
+    recurrent,
 )
 
 

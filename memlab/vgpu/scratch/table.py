@@ -7,10 +7,21 @@ import torch
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions import steps as convolutions
-from memlab.vgpu.scratch import attention, cublas, indexing, laid_out, layers, losses, reductions, softmax, sorting
+from memlab.vgpu.scratch import (
+    attention,
+    cublas,
+    indexing,
+    laid_out,
+    layers,
+    losses,
+    recurrent,
+    reductions,
+    softmax,
+    sorting,
+)
 from memlab.vgpu.scratch.rule import Step
 
-KINDS = (reductions, indexing, attention, cublas, softmax, losses, sorting, layers, laid_out, convolutions)
+KINDS = (reductions, indexing, attention, cublas, softmax, losses, sorting, layers, recurrent, laid_out, convolutions)
 RULES = {operator: rule for kind in KINDS for operator, rule in kind.RULES.items()}
 
 

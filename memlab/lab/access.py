@@ -1,0 +1,29 @@
+"""What ipywidgets leaves out for keyboards and screen readers, put right on the page.
+
+A slider's name and value stand beside it, and the handle, which takes the keys, has no name and where values double a
+place in the row for its value. And a notebook takes keys that a widget waits for: arrows move to another cell, letters
+change or delete it. In a widget's HTML no script runs but an event's: this one's when the style has come to the page.
+"""
+
+# Modified keys, as Ctrl+S, stay the notebook's: https://lumino.readthedocs.io, CommandRegistry.processKeydownEvent.
+_SCRIPT = """
+const box = this.closest('.NAME');
+const say = () => box.querySelectorAll('.widget-slider').forEach(slider => {
+  const handle = slider.querySelector('.noUi-handle'), told = slider.querySelector('.widget-readout');
+  const set = (name, text) => handle.getAttribute(name) === text || handle.setAttribute(name, text);
+  if (handle && told) {
+    set('aria-label', slider.querySelector('label').textContent);
+    set('aria-valuetext', told.textContent);
+  }
+});
+new MutationObserver(say).observe(box, {childList: true, subtree: true, attributeFilter: ['aria-valuetext']});
+say();
+const keep = event => event.target.toggleAttribute('data-lm-suppress-shortcuts',
+  !(event.ctrlKey || event.metaKey || event.altKey || event.shiftKey));
+['focusin', 'keydown', 'keyup'].forEach(kind => box.addEventListener(kind, keep));
+"""
+
+
+def access(name: str) -> str:
+    """HTML that a box with this class needs once."""
+    return f'<style onload="{_SCRIPT.replace("NAME", name)}">.{name} {{}}</style>'
