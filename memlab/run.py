@@ -57,7 +57,8 @@ def measure(
         device: ``"cpu"`` or ``"cuda"``; by default CUDA where there is one.
         budget: ``"15 GiB"`` or bytes; more than that is out of memory, as on a smaller card.
         xray: ``"auto"`` tracks every storage in the first three steps and in every tenth after
-            them, ``"every"`` in all steps. A plain step only reads the peak (CUDA) or nothing (CPU).
+            them, ``"every"`` in all steps. A plain step only reads the peak (CUDA) or nothing (CPU: there
+            an X-ray does not see what is held since before the step before it).
         **settings: passed on to ``train``; the rest keep its defaults.
 
     Every run draws random numbers of its own, from the same seed. Another run in this process is waited for.
@@ -271,13 +272,15 @@ class Run:
         """One step is what runs inside, if it puts what the step yielded into the list, or runs out of memory."""
         index = len(self.steps)
         xrayed = self._every or index < 3 or index % 10 == 0
+        # Where nobody else counts, an X-ray knows what the step before it holds over only if that is tracked too.
+        tracked = xrayed or (index % 10 == 9 and self._device.peak_allocated() is None)
         self._device.start_step()
         self._tracker.failed = None
         begun = time.perf_counter()
         yielded: list[Any] = []
         loss = None
         try:
-            with self._numbers, self._device.running(), self._tracker if xrayed else nullcontext():
+            with self._numbers, self._device.running(), self._tracker if tracked else nullcontext():
                 yield yielded
                 if yielded:
                     self._tracker.yielded(yielded[0])

@@ -56,6 +56,17 @@ def test_the_first_three_steps_and_every_tenth_are_xrayed():
 
 
 @counted_by_hand
+def test_an_xray_after_plain_steps_sees_what_the_one_before_it_left():
+    def holding(device):
+        while True:
+            held = torch.ones(1000, device=device)  # while that of the step before is there
+            yield held.sum()
+
+    steps = measure(holding, steps=21, device=DEVICE).steps
+    assert steps[1].peak_allocated == steps[10].peak_allocated == steps[20].peak_allocated
+
+
+@counted_by_hand
 def test_the_trace_shows_the_xrayed_step_with_the_highest_peak():
     def growing(device):
         for width in (10, 30, 20):
