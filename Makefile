@@ -74,6 +74,7 @@ notebooks: $(INSTALLED)
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --coalesce-streams \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
 		$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb)
+	$(BIN)/python -m tests.notebooks.saved
 	$(BIN)/python -m tests.notebooks.form --fold
 	$(BIN)/python -m tests.readme
 
