@@ -29,7 +29,7 @@ from memlab.trace import Category, Trace
 from memlab.vgpu import CARDS
 from memlab.vgpu.convolutions.asking import UNKNOWN
 from memlab.vgpu.gpu import VirtualGpu
-from tests.readme import between
+from tests.readme import inside, written
 
 RECORDINGS = Path(__file__).with_name("recordings")
 KNOWN = RECORDINGS / "known.toml"  # misses, each with the operator that explains it
@@ -275,12 +275,17 @@ def _worst(errors: Iterable[float]) -> str:
 
 def write(text: str, readme: Path = README) -> None:
     """Put the table between its two marks in the README; rows of other versions of PyTorch stay."""
-    before = readme.read_text()
-    fresh = text.splitlines()
-    versions = {line.split("|")[2].strip() for line in fresh[2:]}
-    old = before.partition("<!-- accuracy -->\n")[2].partition("<!-- end of accuracy -->")[0].splitlines()
-    kept = [line for line in old[2:] if old[0] == HEAD and line.split("|")[2].strip() not in versions]
-    readme.write_text(between(before, "accuracy", "\n".join([*fresh[:2], *sorted([*kept, *fresh[2:]])])))
+    page = readme.read_text(encoding="utf-8")
+    head, rule, *fresh = text.splitlines()
+    versions = {_version(row) for row in fresh}
+    old = [line for line in inside(page, "accuracy").splitlines() if line.startswith("|")]
+    kept = [row for row in old[2:] if old[0] == HEAD and _version(row) not in versions]
+    table_of_all = "\n".join([head, rule, *sorted([*kept, *fresh])])
+    readme.write_text(written(page, "accuracy", table_of_all), encoding="utf-8")
+
+
+def _version(row: str) -> str:
+    return row.split("|")[2].strip()
 
 
 def wrong_in_turn(holdout: bool) -> list[str]:

@@ -136,6 +136,7 @@ def test_the_table_has_a_row_for_each_family_and_other_versions_stay(simulated, 
         f"before\n<!-- accuracy -->\n{accuracy.HEAD}\n|---|\n{old}\n{mine}\n<!-- end of accuracy -->\nafter\n"
     )
     accuracy.write(text, readme)
+    accuracy.write(text, readme)  # what was written can be read again
     written = readme.read_text()
     assert old in written
     assert mine not in written
