@@ -30,7 +30,7 @@ def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Pi
     sentence = ": ".join(part for part in (title, _segment_sentence(snapshot)) if part)
     rows = sorted(snapshot, key=lambda segment: (-segment["total_size"], segment["address"]))[:MOST_ROWS]
     row_height = min(0.25, 6 / max(len(rows), 1))  # inches
-    picture = Picture(sentence, height=2.3 + row_height * len(rows))
+    picture = Picture(sentence, height=max(2.6, 1.9 + row_height * len(rows)))
     axes = picture.add_subplot()
     if not rows:
         axes.set_axis_off()

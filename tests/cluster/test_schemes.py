@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 TWO = (
     ("data_parallel", {}),
     ("data_parallel", {"bucket_view": True, "static_graph": True}),
-    ("pipeline", {"schedule": "gpipe"}),
-    ("pipeline", {"schedule": "1f1b"}),
-    ("pipeline", {"schedule": "interleaved"}),
+    ("pipeline", {"schedule": "gpipe", "depth": 4}),
+    ("pipeline", {"schedule": "1f1b", "depth": 4}),
+    ("pipeline", {"schedule": "interleaved", "depth": 4}),
     ("tensor_parallel", {}),
     ("fsdp", {}),
     ("fsdp", {"reshard": False}),

@@ -52,6 +52,7 @@ def needed(cells: Sequence[str], wanted: Sequence[str]) -> list[str]:
 
     A cell before is needed if it makes a name that is used. What it makes beside and what it only tells is left out.
     """
+    cells = cells[: max(cells.index(cell) for cell in wanted) + 1]
     late: set[str] = set()  # a function may use what is made after it
     while True:
         chosen = _chosen(cells, wanted, late)

@@ -18,7 +18,7 @@ def test_of_a_needed_cell_only_the_needed_statements_run():
         "later = c\nd = b",
         "later",
     ]
-    assert cells.needed([*notebook, "f()"], ["f()"]) == [
+    assert cells.needed([*notebook, "f()", "later = 3"], ["f()"]) == [
         "a = 1\nif a:\n    a += 1",
         "c = a\n@cached\ndef f():\n    return later",
         "later = c",
