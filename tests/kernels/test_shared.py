@@ -67,7 +67,8 @@ def test_a_module_that_has_changed_since_it_was_loaded_is_noticed(tmp_path, monk
     loaded = changed_at()
     assert changed_at(loaded) == loaded
     os.utime(file, ns=(0, 0))
-    assert {name for name in loaded if changed_at(loaded)[name] != loaded[name]} == {str(file)}
+    now = changed_at(loaded)
+    assert [name for name in loaded if now[name] != loaded[name]] == [str(file)]
     file.unlink()
     assert changed_at(loaded) != loaded
 
