@@ -52,9 +52,11 @@ def exercise(lab: Lab) -> Iterator[str]:
     start = dict(session.screen.settings)
     yield from complete(lab, start)
     ranks = WORLD_SIZE in session.choices  # then all else may be too large for a CPU
-    if ranks:  # once before bytes are counted: torch.distributed makes small tensors of its own and keeps them
+    if ranks:  # all once before bytes are counted: torch.distributed makes small tensors of its own and keeps them
         for choice in session.choices.values():
             yield from predicted(lab, choice)
+        yield from interrupted(lab, start)
+        stopped(lab)
     before = live_bytes()
     if ranks:
         yield from predicted(lab, next(iter(session.choices.values())))
