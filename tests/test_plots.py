@@ -160,6 +160,14 @@ def test_a_segment_map_draws_a_simulated_allocator():
     assert drawn(picture, "free") == [(0, 5 * MIB, 5 * MIB), (0, 15 * MIB, 5 * MIB)]
 
 
+def test_a_map_of_one_row_has_room():
+    allocator = CachingAllocator()
+    allocator.allocate(4 << 20)
+    picture = segment_map(allocator.snapshot(), title="One tensor")
+    picture.draw_without_rendering()  # warns where there is none
+    assert picture.axes[0].get_window_extent().height > 20  # pixels
+
+
 def test_rows_too_narrow_for_text_are_named_together():
     large = [segment(20 * MIB, [("used", 20 * MIB)], address=at * 20 * MIB) for at in range(100)]
     small = [segment(2 * MIB, [("free", 2 * MIB)], "small", at * 2 * MIB) for at in range(50)]

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from memlab.record.case import Case
-from memlab.record.matrix.training import dtype_of, train
+from memlab.record.matrix.training import cudnn_flag, dtype_of, train
 
 LAYERS = {
     (1, False): nn.Conv1d,
@@ -87,12 +87,8 @@ def convolutions(
         x = torch.randn(batch_size, 3, *[edge] * dims).to(device, dtype_of(model))
         return model(x).square().mean()
 
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = tf32
-    try:
+    with cudnn_flag("allow_tf32", tf32):
         yield from train(model, forward, device, precision, optimizer)
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
 
 
 def network(
@@ -124,12 +120,8 @@ def network(
         targets = torch.zeros(batch_size, dtype=torch.int64).to(device)
         return nn.functional.cross_entropy(model(x), targets)
 
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = benchmark
-    try:
+    with cudnn_flag("benchmark", benchmark):
         yield from train(model, forward, device, precision, optimizer)
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 def _block(kind: str, width: int, out: int, stride: int) -> list[nn.Module]:

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from memlab.record.case import Case
-from memlab.record.matrix.training import train
+from memlab.record.matrix.training import cudnn_flag, train
 
 KINDS = ("LSTM", "GRU", "RNN")
 
@@ -58,7 +58,8 @@ def recurrent(
             result, _ = pad_packed_sequence(result, batch_first=batch_first)
         return model[1](result).square().mean()
 
-    yield from without_cudnn(train(model, forward, device, precision, optimizer))
+    with cudnn_flag("enabled", False):
+        yield from train(model, forward, device, precision, optimizer)
 
 
 def cells(
@@ -83,13 +84,3 @@ def cells(
         return loss
 
     yield from train(model, forward, device, precision, optimizer)
-
-
-def without_cudnn(losses: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Train with cuDNN switched off, as long as this runs."""
-    before = torch.backends.cudnn.enabled
-    torch.backends.cudnn.enabled = False
-    try:
-        yield from losses
-    finally:
-        torch.backends.cudnn.enabled = before

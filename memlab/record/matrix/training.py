@@ -64,6 +64,17 @@ def _autocast(device: torch.device, precision: str) -> AbstractContextManager[ob
 
 
 @contextmanager
+def cudnn_flag(name: str, value: bool) -> Iterator[None]:
+    """A context in which one flag of ``torch.backends.cudnn`` is set, and all others are as they were."""
+    before = getattr(torch.backends.cudnn, name)
+    setattr(torch.backends.cudnn, name, value)
+    try:
+        yield
+    finally:
+        setattr(torch.backends.cudnn, name, before)
+
+
+@contextmanager
 def _products(precision: str) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
