@@ -78,13 +78,20 @@ def predicted(path: Path) -> dict[str, str]:
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         being_made = kept.with_suffix(".tmp")
-        paths = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks")))
-        environment = os.environ | {"MEMLAB_SIZE": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-        subprocess.run(
-            [sys.executable, "-m", "tests.site.grids", path, being_made], check=True, env=environment, cwd=ROOT
-        )
+        in_a_process("tests.site.grids", path, being_made)
         being_made.replace(kept)
     return dict(json.loads(kept.read_text(encoding="utf-8")))
+
+
+def in_a_process(module: str, *arguments: Path) -> None:
+    """Run a module, which runs a notebook's cells, at the size that the site has.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks")))
+    environment = os.environ | {"MEMLAB_SIZE": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-m", module, *arguments], check=True, env=environment, cwd=ROOT)
 
 
 def shown(notebook: dict[str, Any], panels: dict[str, str]) -> dict[str, Any]:
