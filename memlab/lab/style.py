@@ -29,9 +29,10 @@ def color(name: str) -> str:
 def style() -> str:
     """The ``<style>`` that a panel needs once; its outermost element has the class ``memlab``."""
     dark = ", ".join(f"{page} .memlab" for page in _DARK_PAGES)
-    colors = f".memlab{{{_variables(LIGHT)}}}{dark}{{{_variables(DARK)}}}"
+    colors = f".memlab{{{variables(LIGHT)}}}{dark}{{{variables(DARK)}}}"
     return f"<style>{colors}{_LAYOUT}</style>"
 
 
-def _variables(colors: Mapping[str, str]) -> str:
+def variables(colors: Mapping[str, str]) -> str:
+    """The CSS variables of a palette."""
     return "".join(f"--memlab-{name}:{value};" for name, value in colors.items())

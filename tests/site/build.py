@@ -14,6 +14,8 @@ from typing import Any
 
 import memlab
 from memlab.lab.page.html import script, style
+from memlab.lab.style import variables
+from memlab.palette import DARK
 from tests.notebooks.cells import NOTEBOOKS, ROOT, code_cells
 
 BUILD = ROOT / "build"
@@ -45,10 +47,18 @@ def build(with_panels: Sequence[Path]) -> Path:
     _copy(Path(__file__).with_name("conf.py"), source / "conf.py")
     _copy(Path(__file__).with_name("site.js"), source / "static" / "site.js")
     (source / "static" / "panel.js").write_text(script(), encoding="utf-8")
-    (source / "static" / "panel.css").write_text(style(), encoding="utf-8")
+    (source / "static" / "panel.css").write_text(themed(), encoding="utf-8")
     command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going", source, site]
     subprocess.run(list(map(str, command)), check=True)
     return site
+
+
+def themed() -> str:
+    """The panels' CSS, with dark colours where the site is dark: so chosen, or as the reader's system has it."""
+    dark = f"{{ {variables(DARK)}color-scheme: dark }}"
+    chosen = f'body[data-theme="dark"] .memlab-panel {dark}'
+    given = f'@media (prefers-color-scheme: dark) {{ body[data-theme="auto"] .memlab-panel {dark} }}'
+    return "\n".join([style(), chosen, given, ""])
 
 
 def front() -> str:
