@@ -17,6 +17,7 @@ from memlab.lab.page.html import script, style
 from memlab.lab.style import variables
 from memlab.palette import DARK
 from tests.notebooks.cells import NOTEBOOKS, ROOT, code_cells
+from tests.publish import CELL_ID
 
 BUILD = ROOT / "build"
 TEXTS = (
@@ -105,7 +106,8 @@ def in_a_process(module: str, *arguments: Path) -> None:
 
 
 def shown(notebook: dict[str, Any], panels: dict[str, str]) -> dict[str, Any]:
-    """A notebook for Sphinx: its panels live, every picture with the sentence that says the same."""
+    """A notebook for Sphinx: its panels live, each picture with its sentence, and nothing to install."""
+    notebook["cells"] = [cell for cell in notebook["cells"] if cell.get("id") != CELL_ID]
     for cell in notebook["cells"]:
         if cell.get("id") in panels:
             cell["outputs"] = [_html(panels[cell["id"]])]
