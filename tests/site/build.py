@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ TEXTS = (
     *("notebooks/README.md", "notebooks/TEACHING.md", "notebooks/panel.png"),
     *("memlab/README.md", "memlab/vgpu/README.md", "tests/standin/README.md"),
 )
+MOST_AT_ONCE = 4  # notebooks whose panels are predicted, some 700 MB each
 NOTEBOOK_LINK = re.compile(r"\]\((\w+)\.ipynb\)")
 
 
@@ -41,10 +43,11 @@ def build(with_panels: Sequence[Path]) -> Path:
         _copy(ROOT / name, source / name)
     (source / "api.md").write_text(api(), encoding="utf-8")
     (source / "index.md").write_text(front(), encoding="utf-8")
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_AT_ONCE)) as pool:
+        panels = dict(zip(with_panels, pool.map(predicted, with_panels), strict=True))
     for path in NOTEBOOKS:
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-        panels = predicted(path) if path in with_panels else {}
-        (source / "notebooks" / path.name).write_text(json.dumps(shown(notebook, panels)), encoding="utf-8")
+        notebook = shown(json.loads(path.read_text(encoding="utf-8")), panels.get(path, {}))
+        (source / "notebooks" / path.name).write_text(json.dumps(notebook), encoding="utf-8")
     _copy(Path(__file__).with_name("conf.py"), source / "conf.py")
     _copy(Path(__file__).with_name("site.js"), source / "static" / "site.js")
     (source / "static" / "panel.js").write_text(script(), encoding="utf-8")
