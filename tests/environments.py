@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from tests.standin.build import cache
@@ -11,8 +12,11 @@ from tests.standin.build import cache
 ROOT = Path(__file__).parents[1]
 
 
-def python_with(name: str, wanted: Collection[str]) -> Path:
+def python_with(name: str, wanted: Collection[str], base: str = sys.executable) -> Path:
     """The Python of the environment with that name; made now if it is not there, or has other packages than ``wanted``.
+
+    Args:
+        base: the Python that it is made of.
 
     Raises:
         CalledProcessError: pip could not install it. What it did is kept, and the next call goes on.
@@ -23,12 +27,21 @@ def python_with(name: str, wanted: Collection[str]) -> Path:
     if marker.exists() and marker.read_text() == lines:
         return python
     marker.unlink(missing_ok=True)
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    subprocess.run([base, "-m", "venv", folder], check=True)
     list_of_them = folder / "requirements.txt"
     list_of_them.write_text(lines)
     subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", list_of_them], check=True)
     marker.write_text(lines)  # last, so that an install that broke off is tried again
     return python
+
+
+def python_of(version: str) -> str:
+    """A Python of that version if one runs here (pyenv may have only its name), else the one that runs this."""
+    name = f"python{version}"
+    with suppress(OSError, subprocess.CalledProcessError):
+        subprocess.run([name, "-c", ""], check=True, capture_output=True)
+        return name
+    return sys.executable
 
 
 def pinned(*extras: str, without: Collection[str] = ()) -> list[str]:
