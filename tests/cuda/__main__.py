@@ -41,9 +41,9 @@ def passes(words: list[str | Path]) -> bool:
     print(f"--- {told}", flush=True)
     told_them = os.environ | {"MEMLAB_TEST_DEVICE": "cuda", "MEMLAB_SIZE": "ci", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, cwd=ROOT, env=told_them, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    passed = done.returncode == 0
-    print(f"{done.stdout}--- {'passed' if passed else 'FAILED'} after {time.monotonic() - begun:.0f} s: {told}", flush=True)
-    return passed
+    verdict = "FAILED" if done.returncode else "passed"
+    print(f"{done.stdout}--- {verdict} after {time.monotonic() - begun:.0f} s: {told}", flush=True)
+    return done.returncode == 0
 
 
 def main() -> int:
