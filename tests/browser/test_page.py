@@ -6,6 +6,7 @@ import pytest
 
 from memlab import Lab, predict
 from memlab.lab.page import choose_axes, page, predict_grid
+from memlab.lab.page.grid import point
 from memlab.units import format_bytes
 from tests.browser.jupyter import browser_page, find_chromium
 from tests.lab.loops import train
@@ -16,8 +17,12 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    session = Lab(train, batch_size=(1, 64), optimizer=["SGD", "Adam"], compiled=bool, title="Try it").session
+def session():
+    return Lab(train, batch_size=(1, 64), optimizer=["SGD", "Adam"], compiled=bool, title="Try it").session
+
+
+@pytest.fixture(scope="module")
+def address(session, tmp_path_factory):
     file = tmp_path_factory.mktemp("site") / "lab.html"
     file.write_text(page(predict_grid(session, choose_axes(session, ["T4", "H100"], most=24))), encoding="utf-8")
     return file.as_uri()
@@ -35,6 +40,17 @@ def sentence(browser):
 
 def peak(gpu, **settings):
     return f"peak {format_bytes(predict(train, gpu=gpu, **settings).peak_allocated)}"
+
+
+def test_it_draws_what_was_predicted(browser, address, session):
+    browser.goto(address)
+    drawn = browser.locator(".memlab-picture").first
+    drawn.wait_for()
+    picture, _ = point(session, {"batch_size": 8, "optimizer": "SGD", "compiled": False, "gpu": "T4"})
+    wanted = browser.evaluate(
+        "text => { const box = document.createElement('div'); box.innerHTML = text; return box.innerHTML; }", picture
+    )
+    assert drawn.inner_html() == wanted
 
 
 def test_it_answers_to_the_keyboard(browser, address):

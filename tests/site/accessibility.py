@@ -11,7 +11,7 @@ def findings(site: Path) -> Iterator[str]:
     """Each serious finding in a line."""
     with browser_page(1280, 900) as page:
         for path in sorted(site.rglob("*.html")):
+            page.goto(path.as_uri())
             for theme in ("light", "dark"):
-                page.goto(path.as_uri())
                 page.evaluate("theme => { document.body.dataset.theme = theme; }", theme)
                 yield from (f"{path.relative_to(site)}, {theme}: {found}" for found in findings_of_page(page))

@@ -14,7 +14,7 @@ from typing import Any
 
 import memlab
 from memlab.lab.page.html import script, style
-from tests.notebooks.cells import NOTEBOOKS, ROOT
+from tests.notebooks.cells import NOTEBOOKS, ROOT, code_cells
 
 BUILD = ROOT / "build"
 TEXTS = (
@@ -70,20 +70,28 @@ def api() -> str:
 
 
 def predicted(path: Path) -> dict[str, str]:
-    """The panels of a notebook, from the last build if neither it nor memlab has changed."""
-    sources = [path, *sorted((ROOT / "memlab").rglob("*.py"))]
-    key = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    """The panels of a notebook, from the last build if neither its code nor memlab has changed."""
+    sources = [Path(__file__).with_name("grids.py"), *sorted((ROOT / "memlab").rglob("*.py"))]
+    code = [*code_cells(path), *(source.read_text(encoding="utf-8") for source in sources)]
+    key = hashlib.sha256("\0".join(code).encode()).hexdigest()[:16]
     kept = BUILD / "site-panels" / f"{path.stem}-{key}.json"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         being_made = kept.with_suffix(".tmp")
-        paths = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks")))
-        environment = os.environ | {"MEMLAB_SIZE": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-        subprocess.run(
-            [sys.executable, "-m", "tests.site.grids", path, being_made], check=True, env=environment, cwd=ROOT
-        )
+        in_a_process("tests.site.grids", path, being_made)
         being_made.replace(kept)
     return dict(json.loads(kept.read_text(encoding="utf-8")))
+
+
+def in_a_process(module: str, *arguments: Path) -> None:
+    """Run a module, which runs a notebook's cells, at the size that the site has.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks")))
+    environment = os.environ | {"MEMLAB_SIZE": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-m", module, *arguments], check=True, env=environment, cwd=ROOT)
 
 
 def shown(notebook: dict[str, Any], panels: dict[str, str]) -> dict[str, Any]:

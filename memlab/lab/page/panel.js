@@ -8,6 +8,14 @@
     return JSON.parse(await new Response(stream).text());
   }
 
+  // Of its curves a packed picture has the y coordinates, and the number of a table with the x coordinates.
+  function whole(picture, tables) {
+    return picture.replace(/points="(\d+):([^"]*)"/g, (_, number, heights) => {
+      const xs = tables[number].split(" ");
+      return `points="${heights.split(" ").map((y, place) => `${xs[place]},${y}`).join(" ")}"`;
+    });
+  }
+
   function element(name, attributes = {}, ...children) {
     const made = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -62,7 +70,7 @@
     const show = () => {
       const places = controls.map((one) => one.read());
       const number = grid.axes.reduce((sum, axis, i) => sum * axis.values.length + places[i], 0);
-      picture.innerHTML = grid.pictures[number];
+      picture.innerHTML = whole(grid.pictures[number], grid.tables);
       sentence.textContent = grid.sentences[number];
       return places;
     };

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from memlab.lab.page import Axis, Grid, fragment, page
@@ -21,6 +23,14 @@ def test_what_is_packed_comes_out(grid):
         "values": ["1", "8"],
         "start": 1,
     }
+
+
+def test_curves_are_packed_without_what_they_share(grid):
+    curve = " ".join(f"{number}.5,{{y}}" for number in range(200))
+    pictures = tuple(f'<svg><polygon points="{curve.format(y=y)}"/></svg>' for y in range(100))
+    many = replace(grid, pictures=pictures)
+    assert unpacked(packed(many))["pictures"] == list(pictures)
+    assert len(packed(many)) < 5_000
 
 
 def test_without_a_script_the_picture_that_it_begins_with_is_shown(grid):

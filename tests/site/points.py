@@ -1,0 +1,43 @@
+"""``python -m tests.site.points PAGE NOTEBOOK``: do its panels say what ``predict`` says, at ten random points each?"""
+
+import random
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from memlab import predict
+from memlab.lab.page import choose_axes
+from memlab.lab.page.grid import CARD, combinations
+from memlab.lab.page.html import unpacked
+from memlab.lab.session import Session
+from memlab.lab.words import prediction_summary
+from tests.site.grids import CARDS, labs
+
+POINTS = 10
+GRID = re.compile(r'data-grid="([^"]*)"')
+
+
+def grids(page: Path) -> list[dict[str, Any]]:
+    """What the panels of a page can show."""
+    return [unpacked(packed) for packed in GRID.findall(page.read_text(encoding="utf-8"))]
+
+
+def differing(session: Session, grid: Mapping[str, Any], seed: int = 0) -> Iterator[str]:
+    """Those of ten random points at which a panel's sentence is not that of the prediction, each in a line."""
+    points = list(combinations(choose_axes(session, CARDS)))
+    for number in random.Random(seed).sample(range(len(points)), POINTS):
+        settings = points[number] | session.models[session.model]
+        said = prediction_summary(predict(session.train, gpu=settings.pop(CARD), **settings), None)
+        if (shown := grid["sentences"][number]) != said:
+            yield f"{points[number]}: the page says {shown!r}, predict {said!r}"
+
+
+if __name__ == "__main__":
+    page, notebook = map(Path, sys.argv[1:])
+    shown = grids(page)
+    made = [lab.session for _, lab in labs(notebook)]
+    found = [line for session, grid in zip(made, shown, strict=True) for line in differing(session, grid)]
+    print("\n".join([*found, f"{page.name}: {POINTS * len(shown)} points compared, {len(found)} differ."]))
+    sys.exit(1 if found else 0)
