@@ -209,13 +209,17 @@ class Worker:
                 self._end(self._current)
 
     def end(self, seconds: float) -> None:
-        """Ask all jobs to end for good, and wait so long for the thread."""
+        """Ask all jobs to end for good, and wait so long for the thread, and for those to which it hands over."""
         self._at_rest = lambda: None
+        deadline = time.monotonic() + seconds
         with self._changed:
             self._end_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join(seconds)
+        while (thread := self._now()) is not None and (left := deadline - time.monotonic()) > 0:
+            thread.join(left)
+
+    def _now(self) -> threading.Thread | None:
+        with self._changed:
+            return self._thread
 
     def _others(self) -> list["Worker"]:
         with _of_all:

@@ -261,15 +261,19 @@ def test_what_cannot_be_broken_off_is_told(monkeypatch):
 def test_a_job_is_ended_before_python_is():
     """Or the process is aborted, where the thread is within PyTorch's C++ when Python takes it down."""
     program = (
-        "import threading\n"
+        "import threading, time\n"
         "from memlab.lab.worker import Worker\n"
         "begun = threading.Event()\n"
         "def work(stopping):\n"
         "    begun.set()\n"
         "    print(stopping.wait(60), flush=True)\n"
+        "def next_work(stopping):\n"
+        "    time.sleep(0.2)\n"
+        "    print('the next', stopping.is_set(), flush=True)\n"
         "worker = Worker()\n"
-        "worker.submit(work)\n"
+        "worker.submit(work, 'a')\n"
         "begun.wait(60)\n"
+        "worker.submit(next_work, 'b')\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\nthe next True\n", "")
