@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import itertools
 import math
+import os
 import threading
 import time
 import weakref
@@ -13,6 +14,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any
 
+from memlab.cluster.size import cores
 from memlab.errors import Stopped
 
 REST = 0.3  # seconds without a job after which the thread does what nobody waits for, or ends
@@ -67,6 +69,14 @@ _of_all = threading.Lock()
 
 def _nothing() -> None:
     """What is called where nobody wants to know."""
+
+
+def is_crowded() -> bool:
+    """Whether, in the last minute, more wanted to compute on this machine than it has cores."""
+    try:
+        return os.getloadavg()[0] > cores()
+    except (AttributeError, OSError):  # Windows; nobody knows
+        return False
 
 
 class Job(Future[Any]):
@@ -125,7 +135,8 @@ class Worker:
     """Does one job at a time, in a thread that ends when there has been nothing to do for a moment.
 
     Args:
-        at_rest: asked for work that nobody waits for, with its name; any job ends it. None: there is no more.
+        at_rest: asked for work that nobody waits for, with its name; any job ends it. None: there is no more. On a
+            crowded machine, where others do wait, it waits too.
         on_stuck: called when a job cannot be broken off.
     """
 
@@ -198,13 +209,17 @@ class Worker:
                 self._end(self._current)
 
     def end(self, seconds: float) -> None:
-        """Ask all jobs to end for good, and wait so long for the thread."""
+        """Ask all jobs to end for good, and wait so long for the thread, and for those to which it hands over."""
         self._at_rest = lambda: None
+        deadline = time.monotonic() + seconds
         with self._changed:
             self._end_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join(seconds)
+        while (thread := self._now()) is not None and (left := deadline - time.monotonic()) > 0:
+            thread.join(left)
+
+    def _now(self) -> threading.Thread | None:
+        with self._changed:
+            return self._thread
 
     def _others(self) -> list["Worker"]:
         with _of_all:
@@ -270,13 +285,16 @@ class Worker:
 
     def _next(self) -> Job | None:
         """The next job; None when the thread is to end."""
-        with self._changed:
-            self._current = None
-            self._changed.wait_for(lambda: self._waiting, REST)
-            if self._waiting:
-                return self._begin(self._waiting.popleft())
-        # Without the lock: whoever answers may have one of its own.
-        rest = None if any(other.works for other in self._others()) else self._at_rest()
+        crowded = True
+        while crowded:
+            with self._changed:
+                self._current = None
+                self._changed.wait_for(lambda: self._waiting, REST)
+                if self._waiting:
+                    return self._begin(self._waiting.popleft())
+            # Without the lock: whoever answers may have one of its own.
+            rest = None if any(other.works for other in self._others()) else self._at_rest()
+            crowded = rest is not None and is_crowded()
         with self._changed:
             if self._waiting:
                 return self._begin(self._waiting.popleft())

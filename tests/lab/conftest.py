@@ -5,6 +5,7 @@ from concurrent.futures import wait
 
 import pytest
 
+from memlab.lab import worker as module
 from memlab.lab.worker import Worker
 from tests.lab.loops import SOON, Slow
 
@@ -27,3 +28,9 @@ def _nothing_goes_on(monkeypatch):
     while Slow.made:
         Slow.made.pop().step.release(1000)
     assert not wait(jobs, timeout=SOON).not_done
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else_computes(monkeypatch):
+    """Or what is done at rest would wait for other tests."""
+    monkeypatch.setattr(module, "is_crowded", lambda: False)
