@@ -152,21 +152,23 @@ class Worker:
         self._current: Job | None = None
         self._latest: Job | None = None
         self._thread: threading.Thread | None = None
+        self._at_once = False  # ask what there is to be done at rest
         with _of_all:
             _all.add(self)
 
-    def submit(self, work: Work, name: Hashable = None) -> Job:
+    def submit(self, work: Work, name: Hashable = None, *, patient: bool = False) -> Job:
         """Queue ``work(stopping)``. Never blocks.
 
         A run stops all that is going on or waiting. A prediction, which has a ``name``, takes the place of one that
-        waits and gives one that is going on some seconds to end; if that has the same name, it is given back.
+        waits and gives one that is going on some seconds to end, if somebody waits for that or if it is ``patient``;
+        if that has the same name, it is given back.
         """
         for other in self._others():
             other.hush()
         with self._changed:
             if name is None:
                 self._end_all()
-            elif going_on := self._make_way(name):
+            elif going_on := self._make_way(name, patient):
                 return going_on
             self._latest = Job(work, name)
             self._waiting.append(self._latest)
@@ -197,9 +199,10 @@ class Worker:
         current = self._current
         return bool(self._waiting) or (current is not None and not current.is_idle)
 
-    def rest(self) -> None:
-        """Let the thread ask ``at_rest`` for work."""
+    def rest(self, *, at_once: bool = False) -> None:
+        """Let the thread ask ``at_rest`` for work, after a pause or ``at_once``."""
         with self._changed:
+            self._at_once = at_once
             self._wake()
 
     def hush(self) -> None:
@@ -243,14 +246,14 @@ class Worker:
         if job is self._current:
             job.insist()
 
-    def _make_way(self, name: Hashable) -> Job | None:
+    def _make_way(self, name: Hashable, patient: bool) -> Job | None:
         """For a prediction: the job that predicts the same, or None when what is going on has been asked to end."""
         self._drop_waiting()
         job = self._current
         if job is None or job.name is None or job.stopping.is_set():
             return None
         if job.name != name:
-            self._end(job, 0.0 if job.is_idle else PATIENCE)
+            self._end(job, 0.0 if job.is_idle and not patient else PATIENCE)
             return None
         job.is_idle = False
         job.stopping.no_hurry()
@@ -289,12 +292,13 @@ class Worker:
         while crowded:
             with self._changed:
                 self._current = None
-                self._changed.wait_for(lambda: self._waiting, REST)
+                self._changed.wait_for(lambda: self._waiting or self._at_once, REST)
+                at_once, self._at_once = self._at_once, False
                 if self._waiting:
                     return self._begin(self._waiting.popleft())
             # Without the lock: whoever answers may have one of its own.
             rest = None if any(other.works for other in self._others()) else self._at_rest()
-            crowded = rest is not None and is_crowded()
+            crowded = rest is not None and not at_once and is_crowded()
         with self._changed:
             if self._waiting:
                 return self._begin(self._waiting.popleft())

@@ -16,8 +16,8 @@ def _nothing_goes_on(monkeypatch):
     jobs = weakref.WeakSet()  # an error would keep the tensors of its frames
     submit = Worker.submit
 
-    def noted(worker, *given):
-        job = submit(worker, *given)
+    def noted(worker, *given, **how):
+        job = submit(worker, *given, **how)
         jobs.add(job)
         return job
 
