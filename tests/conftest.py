@@ -2,7 +2,9 @@
 
 import os
 import random
+import shutil
 import tempfile
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +22,12 @@ def pytest_configure(config):
     """Temporary files of the tests, and of the kernels that they kill, go with them; so do their panels' runs."""
     if hasattr(config, "workerinput"):
         return  # it has the settings of the process that started it
-    folder = tempfile.TemporaryDirectory(prefix="memlab-tests-", ignore_cleanup_errors=True)
-    config.add_cleanup(folder.cleanup)
+    folder = tempfile.mkdtemp(prefix="memlab-tests-")
+    # After multiprocessing's own, which removes a folder in it.
+    Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-200)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where pytest keeps the last three tmp_path
-    os.environ["TMPDIR"] = tempfile.tempdir = folder.name
-    os.environ.setdefault("MEMLAB_LOGBOOK", os.path.join(folder.name, "logbook.jsonl"))
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    os.environ.setdefault("MEMLAB_LOGBOOK", os.path.join(folder, "logbook.jsonl"))
 
 
 # Another seed must be as good: MEMLAB_TEST_SEED=7 pytest tests

@@ -19,7 +19,7 @@ SECONDS_TO_END = 3.0
 
 
 class Launch:
-    """``python -m torch.distributed.run --standalone --nproc-per-node N -m memlab.cluster.worker ...``
+    """``python -m memlab.cluster.torchrun RANKS LOGS ...``: see there.
 
     Args:
         ranks: how many.
@@ -30,9 +30,8 @@ class Launch:
     def __init__(self, ranks: int, arguments: Sequence[str], address: str):
         # torchrun may be killed before it has removed the folder of its logs.
         self._logs = tempfile.TemporaryDirectory(prefix="memlab-", ignore_cleanup_errors=True)
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         self._process = subprocess.Popen(
-            [*torchrun, f"--log-dir={self._logs.name}", "-m", "memlab.cluster.worker", *arguments],
+            [sys.executable, "-m", "memlab.cluster.torchrun", str(ranks), self._logs.name, *arguments],
             env=_environment(ranks, address),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

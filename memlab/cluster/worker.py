@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,9 @@ from memlab.errors import BadValue
 from memlab.run import Run
 
 
-def main() -> int:
-    """Train as one rank; 1 if that failed."""
-    arguments = _parser().parse_args()
+def main(given: Sequence[str] | None = None) -> int:
+    """Train as one rank, with these arguments or the command line's; 1 if that failed."""
+    arguments = _parser().parse_args(given)
     speaker = Speaker(int(os.environ["RANK"]))
     if hasattr(faulthandler, "register"):  # not on Windows
         faulthandler.register(signal.SIGUSR1, speaker, all_threads=False)

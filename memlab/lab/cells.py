@@ -56,5 +56,8 @@ def _begins(info: Any) -> None:
 
 
 def _ended(result: Any) -> None:
-    for panel, _ in list(_shown.values()):
-        panel.session.look_ahead()
+    from IPython import get_ipython
+
+    here = _place(get_ipython())
+    for panel, place in list(_shown.values()):
+        panel.session.look_ahead(at_once=place == here)  # whoever sees it appear drags its slider first

@@ -64,6 +64,7 @@ class Forecast:
         self._outline = lru_cache(maxsize=4)(self._read_outline)
         self._wanted: Case | None = None
         self._asked: Case | None = None  # what is wanted, until it is shown as it is
+        self._ahead: Case | None = None  # what was predicted last before anybody asked for it
         self._on_show: Case | None = None
         self._shown: Hashable = None  # what the newest is of
         self._before: Trace | None = None  # what was shown before it
@@ -84,9 +85,9 @@ class Forecast:
                 self.worker.rest()
                 return None
             self._screen.show(pending=self._announcement(case))
-            if (about := self._about(case)) is not None:
-                self._show_nearly(case, about)
-            return self.worker.submit(partial(self._predict, case, False), case.key)
+            is_shown = self._show_nearly(case)
+            patient = not is_shown and self._is_learning_of(case)
+            return self.worker.submit(partial(self._predict, case, False), case.key, patient=patient)
 
     def leave(self) -> None:
         """Something else is about to be shown."""
@@ -94,10 +95,10 @@ class Forecast:
             self._on_show = None
             self._answered()
 
-    def look_ahead(self) -> None:
+    def look_ahead(self, *, at_once: bool = False) -> None:
         """From now on, predict what may be chosen next when nothing else is to be done."""
         self._looks_ahead = True
-        self.worker.rest()
+        self.worker.rest(at_once=at_once)
 
     def hold(self) -> None:
         """Predict nothing that nobody asked for; and ``train``, or what it reads, may change: forget what is known."""
@@ -174,12 +175,14 @@ class Forecast:
                 self._answered()
 
     def _offer(self, case: Case, known: Known, is_ahead: bool) -> None:
-        """Show it if it was asked for, or if what was asked for is not even nearly on show."""
+        """Show it if it was asked for. If that is not even nearly on show, it may be now, or an older one is."""
         with self._lock:
             if self._asked is None:
                 return
             is_late = self._on_show is None or self._on_show.key != self._asked.key
-            if self._asked.key == case.key or (is_late and not is_ahead):
+            if self._asked.key == case.key:
+                self._show(case, known)
+            elif is_late and not self._show_nearly(self._asked) and not is_ahead:
                 self._show(case, known)
 
     def _fail(self, case: Case, error: BaseException) -> None:
@@ -198,9 +201,13 @@ class Forecast:
         self._screen.look_at(self._view(case, known.trace))
         self._say(case, known.trace, comparable, known.warning)
 
-    def _show_nearly(self, case: Case, about: Trace) -> None:
+    def _show_nearly(self, case: Case) -> bool:
+        """Show what two predictions say of it; False if they say nothing."""
+        if (about := self._about(case)) is None:
+            return False
         self._screen.look_nearly_at(self._view(case, about))
         self._say(case, about, None, "", f"{ABOUT}: ")
+        return True
 
     def _view(self, case: Case, trace: Trace) -> View:
         self._on_show = case
@@ -230,6 +237,13 @@ class Forecast:
     def _is_number(self, name: str) -> bool:
         return is_number(self._choices[name]) and name != WORLD_SIZE  # of which each rank has a part
 
+    def _is_learning_of(self, case: Case) -> bool:
+        """Whether what is predicted ahead differs from it in one number, so that it may say something of it."""
+        ahead = self._ahead
+        return ahead is not None and any(
+            ahead.but_for(name) == case.but_for(name) for name in self._choices if self._is_number(name)
+        )
+
     def _read_outline(self, key: Hashable, number: float) -> Outline:
         known = self._remembered.get(key)
         assert known is not None
@@ -243,6 +257,7 @@ class Forecast:
             if self._looks_ahead and self._wanted is not None and self._seconds < SECONDS_AHEAD:
                 for case in self._candidates(self._wanted):
                     if case.key not in self._remembered and case.key not in self._failed:
+                        self._ahead = case
                         return partial(self._predict, case, True), case.key
         return None
 

@@ -33,8 +33,8 @@ class Lab:
     in the menu, which need not be there. Run trains for real, Stop ends the run, at the latest some seconds later; a
     slider moved meanwhile counts from the next run on. What was predicted before is shown again at once, until a cell
     runs: it may change what ``train`` does. What lies between is shown nearly, and says so, until it is predicted.
-    While nothing happens, what may be chosen next is predicted, for at most 15 seconds after each move. Where runs of
-    this panel were recorded on other machines, a menu shows them again.
+    While nothing happens, what may be chosen next is predicted, for at most 15 seconds after each move, unless others
+    want all cores of the machine. Where runs of this panel were recorded on other machines, a menu shows them again.
 
     Args:
         train: ``train(device, **settings)``, a generator that yields its loss once a step.

@@ -213,9 +213,9 @@ class Session:
         """Code runs that may change what ``train`` does: forget what was predicted, and predict only what is chosen."""
         self._forecast.hold()
 
-    def look_ahead(self) -> None:
-        """When nothing else is to be done, predict what may be chosen next."""
-        self._forecast.look_ahead()
+    def look_ahead(self, *, at_once: bool = False) -> None:
+        """When nothing else is to be done, for a moment or ``at_once``, predict what may be chosen next."""
+        self._forecast.look_ahead(at_once=at_once)
 
     def close(self) -> None:
         """End what goes on, and keep nothing but the runs."""

@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import itertools
 import math
+import os
 import threading
 import time
 import weakref
@@ -13,6 +14,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any
 
+from memlab.cluster.size import cores
 from memlab.errors import Stopped
 
 REST = 0.3  # seconds without a job after which the thread does what nobody waits for, or ends
@@ -67,6 +69,14 @@ _of_all = threading.Lock()
 
 def _nothing() -> None:
     """What is called where nobody wants to know."""
+
+
+def is_crowded() -> bool:
+    """Whether, in the last minute, more wanted to compute on this machine than it has cores."""
+    try:
+        return os.getloadavg()[0] > cores()
+    except (AttributeError, OSError):  # Windows; nobody knows
+        return False
 
 
 class Job(Future[Any]):
@@ -125,7 +135,8 @@ class Worker:
     """Does one job at a time, in a thread that ends when there has been nothing to do for a moment.
 
     Args:
-        at_rest: asked for work that nobody waits for, with its name; any job ends it. None: there is no more.
+        at_rest: asked for work that nobody waits for, with its name; any job ends it. None: there is no more. On a
+            crowded machine, where others do wait, it waits too.
         on_stuck: called when a job cannot be broken off.
     """
 
@@ -141,21 +152,23 @@ class Worker:
         self._current: Job | None = None
         self._latest: Job | None = None
         self._thread: threading.Thread | None = None
+        self._at_once = False  # ask what there is to be done at rest
         with _of_all:
             _all.add(self)
 
-    def submit(self, work: Work, name: Hashable = None) -> Job:
+    def submit(self, work: Work, name: Hashable = None, *, patient: bool = False) -> Job:
         """Queue ``work(stopping)``. Never blocks.
 
         A run stops all that is going on or waiting. A prediction, which has a ``name``, takes the place of one that
-        waits and gives one that is going on some seconds to end; if that has the same name, it is given back.
+        waits and gives one that is going on some seconds to end, if somebody waits for that or if it is ``patient``;
+        if that has the same name, it is given back.
         """
         for other in self._others():
             other.hush()
         with self._changed:
             if name is None:
                 self._end_all()
-            elif going_on := self._make_way(name):
+            elif going_on := self._make_way(name, patient):
                 return going_on
             self._latest = Job(work, name)
             self._waiting.append(self._latest)
@@ -186,9 +199,10 @@ class Worker:
         current = self._current
         return bool(self._waiting) or (current is not None and not current.is_idle)
 
-    def rest(self) -> None:
-        """Let the thread ask ``at_rest`` for work."""
+    def rest(self, *, at_once: bool = False) -> None:
+        """Let the thread ask ``at_rest`` for work, after a pause or ``at_once``."""
         with self._changed:
+            self._at_once = at_once
             self._wake()
 
     def hush(self) -> None:
@@ -198,13 +212,17 @@ class Worker:
                 self._end(self._current)
 
     def end(self, seconds: float) -> None:
-        """Ask all jobs to end for good, and wait so long for the thread."""
+        """Ask all jobs to end for good, and wait so long for the thread, and for those to which it hands over."""
         self._at_rest = lambda: None
+        deadline = time.monotonic() + seconds
         with self._changed:
             self._end_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join(seconds)
+        while (thread := self._now()) is not None and (left := deadline - time.monotonic()) > 0:
+            thread.join(left)
+
+    def _now(self) -> threading.Thread | None:
+        with self._changed:
+            return self._thread
 
     def _others(self) -> list["Worker"]:
         with _of_all:
@@ -228,14 +246,14 @@ class Worker:
         if job is self._current:
             job.insist()
 
-    def _make_way(self, name: Hashable) -> Job | None:
+    def _make_way(self, name: Hashable, patient: bool) -> Job | None:
         """For a prediction: the job that predicts the same, or None when what is going on has been asked to end."""
         self._drop_waiting()
         job = self._current
         if job is None or job.name is None or job.stopping.is_set():
             return None
         if job.name != name:
-            self._end(job, 0.0 if job.is_idle else PATIENCE)
+            self._end(job, 0.0 if job.is_idle and not patient else PATIENCE)
             return None
         job.is_idle = False
         job.stopping.no_hurry()
@@ -270,13 +288,17 @@ class Worker:
 
     def _next(self) -> Job | None:
         """The next job; None when the thread is to end."""
-        with self._changed:
-            self._current = None
-            self._changed.wait_for(lambda: self._waiting, REST)
-            if self._waiting:
-                return self._begin(self._waiting.popleft())
-        # Without the lock: whoever answers may have one of its own.
-        rest = None if any(other.works for other in self._others()) else self._at_rest()
+        crowded = True
+        while crowded:
+            with self._changed:
+                self._current = None
+                self._changed.wait_for(lambda: self._waiting or self._at_once, REST)
+                at_once, self._at_once = self._at_once, False
+                if self._waiting:
+                    return self._begin(self._waiting.popleft())
+            # Without the lock: whoever answers may have one of its own.
+            rest = None if any(other.works for other in self._others()) else self._at_rest()
+            crowded = rest is not None and not at_once and is_crowded()
         with self._changed:
             if self._waiting:
                 return self._begin(self._waiting.popleft())

@@ -61,6 +61,8 @@ class VirtualMode(FakeTensorMode):
         return super().__enter__()
 
     def __exit__(self, *exception: Any) -> None:
+        unset_mode(FAKE_MODE)  # what was broken off, by Ctrl-C or Stop, may have left it set aside
+        set_mode(self)
         super().__exit__(*exception)
         enter(self._outer.pop())
 

@@ -68,6 +68,10 @@ _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.la
 _TAGS = (torch.Tag.inplace_view, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
 
+_MOVE = torch.ops.aten._to_copy.default  # the one operator that makes a tensor of the card from one of the host alone
+_REAL = (torch.Tensor, torch.nn.Parameter)
+
+
 class _NotCacheable(Exception):
     """An argument or a result that has no short description."""
 
@@ -90,7 +94,8 @@ def remembered(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
     try:
-        return id(func), _describe(args), _describe(tuple(kwargs.items())), torch.is_inference_mode_enabled()
+        given = _describe_host(args[0]) if func is _MOVE and type(args[0]) in _REAL else _describe(args)
+        return id(func), given, _describe(tuple(kwargs.items())), torch.is_inference_mode_enabled()
     except _NotCacheable:
         return None
 
@@ -107,6 +112,13 @@ def _describe(value: Any) -> Any:
     if kind is tuple or kind is list:
         return tuple([_describe(item) for item in value])
     raise _NotCacheable
+
+
+def _describe_host(tensor: torch.Tensor) -> Any:
+    """The same, of a real tensor of the host that is moved."""
+    if tensor.layout is not torch.strided or tensor.is_complex():
+        raise _NotCacheable
+    return "host", tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _builder(func: Any, args: tuple[Any, ...], out: Any) -> Callable[..., Any] | None:

@@ -129,7 +129,7 @@ def _keys(page: Page, key: str, repetitions: int = 6) -> str:
 
 
 def _cards(page: Page, menu: Locator, cards: list[str]) -> str:
-    options = {text.partition(",")[0]: text for text in menu.locator("option").all_text_contents()}
+    options = {text.partition(":")[0]: text for text in menu.locator("option").all_text_contents()}
     return _summary([_answer(page, lambda card=card: menu.select_option(label=options[card])) for card in cards])
 
 

@@ -1,7 +1,9 @@
 """``python -m tests.bench.thirty``: thirty learners on one server: their memory, and how soon a slider answers.
 
 Each kernel runs the cells of notebook 00 up to its lab, and moves the slider. Then ten of them train while all others
-move theirs. Memory is PSS: what a process has alone, and its share of what it has with others, so that it adds up.
+move theirs. Then they are used as in an hour: everybody tries other settings and cards, keeps and saves some; ten train
+again and again; one goes on for longer. Memory is PSS: what a process has alone, and its share of what it has with
+others, so that it adds up.
 """
 
 import os
@@ -23,7 +25,8 @@ from memlab.units import MIB
 
 KERNELS, TRAINING, USUAL = 30, 10, 3
 MOVES = 3
-SOON = 600
+TRIED, TRIED_BY_ONE, RUNS = 30, 200, 3  # as a compressed hour
+SOON = 900
 
 # Moves the slider like a hand that waits for the exact picture, and tells the seconds of each move.
 MOVE = """
@@ -36,7 +39,27 @@ def moved(value):
     return time.perf_counter() - begun
 print(*(moved(value) for value in {values}))
 """
+# Tries so many settings and cards that were not seen before, and takes some of them away.
+TRY = """
+import itertools, random, time
+from memlab.vgpu import CARDS
+if "untried" not in globals():
+    untried = list(itertools.product(range(1, 65), CARDS))
+    random.Random({seed}).shuffle(untried)
+def shown():
+    found = lab.session.prediction
+    return found and (found.settings["batch_size"], found.device)
+for place in range({count}):
+    value, card = untried.pop()
+    lab._card_menu.value = card
+    lab._controls["batch_size"].value = value
+    while shown() != (value, card):
+        time.sleep(0.005)
+    if place % 10 == 0:
+        [part.click() for part in lab._taking.widgets[1].children if part.description in ("Keep", "Save")]
+"""
 TRAIN = "lab.session.steps = 10**6; job = lab.session.start()"
+STOP = "lab.stop(); job.result(); lab.session.steps = 40"
 
 
 def cells() -> list[str]:
@@ -127,6 +150,26 @@ def move(client: BlockingKernelClient, first: int) -> str:
     return run(client, MOVE.format(values=[first + n for n in range(MOVES)]))
 
 
+def try_out(client: BlockingKernelClient, seed: int, count: int = TRIED) -> None:
+    """So many other settings."""
+    run(client, TRY.format(seed=seed, count=count))
+
+
+def used(clients: list[BlockingKernelClient], threads: ThreadPoolExecutor) -> Iterator[tuple[str, str, str]]:
+    """The same rows, after an hour or so."""
+    for client in clients[:TRAINING]:
+        run(client, STOP)
+    begun = time.perf_counter()
+    list(threads.map(try_out, clients, range(KERNELS)))
+    yield f"{TRIED} other settings in each, after", "", f"{time.perf_counter() - begun:.0f} s"
+    list(threads.map(run, clients[:TRAINING], [f"for _ in range({RUNS}): lab.run()"] * TRAINING))
+    yield f"{KERNELS} kernels then, {RUNS} runs in ten of them", "6,000 MiB", memory(KERNELS)
+    before, _ = pss()
+    try_out(clients[0], 0, TRIED_BY_ONE)
+    yield f"one of them after {TRIED_BY_ONE} more", "", f"{(pss()[0] - before) / MIB:+.0f} MiB"
+    yield "one slider then, nobody trains", "", times([run(clients[1], MOVE.format(values=[31, 33, 35]))])
+
+
 def figures() -> Iterator[tuple[str, str, str]]:
     """Rows of (what, reach, figure)."""
     with ExitStack() as several:
@@ -145,6 +188,7 @@ def figures() -> Iterator[tuple[str, str, str]]:
         yield "one slider while ten train", "", times([move(moving[0], 11)])
         yield f"{len(moving)} sliders at once while ten train", "", times(list(threads.map(move, moving, [21] * 20)))
         yield f"{KERNELS} kernels, ten of them training", "6,000 MiB", memory(KERNELS)
+        yield from used(clients, threads)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.cuda.environment import python_with_cuda
@@ -19,6 +20,7 @@ ON_THE_CARD = ("tests/cuda/test_card.py", "tests/cuda/test_traces.py", RANKS, "t
 QUICK = ("-k", "not 4-ranks")
 CHECKPOINTS, RESIDUALS = "tests/nets/test_checkpointing.py", "tests/nets/test_resnet.py"
 ALSO_ON_THE_CARD = ("tests/tracking", "tests/techniques", CHECKPOINTS, RESIDUALS)  # all others that take a device
+AT_ONCE = 2  # each of them uses one core
 QUICK_NOTEBOOKS = ("01", "07", "15")  # where bytes go; convolutions, which ask the real cuDNN; the allocator
 
 
@@ -38,9 +40,10 @@ def passes(words: list[str | Path]) -> bool:
     told = " ".join(map(str, words[2:]))
     print(f"--- {told}", flush=True)
     told_them = os.environ | {"MEMLAB_TEST_DEVICE": "cuda", "MEMLAB_SIZE": "ci", "OMP_NUM_THREADS": "1"}
-    passed = subprocess.run(words, cwd=ROOT, env=told_them).returncode == 0
-    print(f"--- {'passed' if passed else 'FAILED'} after {time.monotonic() - begun:.0f} s: {told}", flush=True)
-    return passed
+    done = subprocess.run(words, cwd=ROOT, env=told_them, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    verdict = "FAILED" if done.returncode else "passed"
+    print(f"{done.stdout}--- {verdict} after {time.monotonic() - begun:.0f} s: {told}", flush=True)
+    return done.returncode == 0
 
 
 def main() -> int:
@@ -59,7 +62,8 @@ def main() -> int:
     python = python_with_cuda(asked.torch)
     cards = asked.cards or (CARDS[:1] if asked.quick else CARDS)
     parts = asked.parts or (QUICK_PARTS if asked.quick else PARTS)
-    passed = [passes(command(part, python, card, asked.quick)) for card in cards for part in parts]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        passed = list(pool.map(passes, [command(part, python, card, asked.quick) for card in cards for part in parts]))
     return 0 if all(passed) else 1
 
 

@@ -5,6 +5,7 @@ from concurrent.futures import wait
 
 import pytest
 
+from memlab.lab import worker as module
 from memlab.lab.worker import Worker
 from tests.lab.loops import SOON, Slow
 
@@ -15,8 +16,8 @@ def _nothing_goes_on(monkeypatch):
     jobs = weakref.WeakSet()  # an error would keep the tensors of its frames
     submit = Worker.submit
 
-    def noted(worker, *given):
-        job = submit(worker, *given)
+    def noted(worker, *given, **how):
+        job = submit(worker, *given, **how)
         jobs.add(job)
         return job
 
@@ -27,3 +28,9 @@ def _nothing_goes_on(monkeypatch):
     while Slow.made:
         Slow.made.pop().step.release(1000)
     assert not wait(jobs, timeout=SOON).not_done
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else_computes(monkeypatch):
+    """Or what is done at rest would wait for other tests."""
+    monkeypatch.setattr(module, "is_crowded", lambda: False)

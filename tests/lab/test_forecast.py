@@ -26,7 +26,7 @@ def known(session):
 def count_jobs(session, monkeypatch):
     jobs = []
     submit = session._worker.submit
-    monkeypatch.setattr(session._worker, "submit", lambda *given: jobs.append(submit(*given)) or jobs[-1])
+    monkeypatch.setattr(session._worker, "submit", lambda *given, **how: jobs.append(submit(*given, **how)) or jobs[-1])
     return jobs
 
 
@@ -77,7 +77,7 @@ def test_between_two_that_are_known_the_picture_is_there_at_once_and_never_kept(
     session = make()
     predicted(session, batch_size=1)
     last = predicted(session, batch_size=64)
-    monkeypatch.setattr(session._worker, "submit", lambda *given: None)
+    monkeypatch.setattr(session._worker, "submit", lambda *given, **how: None)
     session.choose("batch_size", 32)
     screen = session.screen
     assert "about this, until it is predicted exactly for a T4" in screen.memory
@@ -179,7 +179,7 @@ def test_a_slider_whose_end_does_not_fit_is_known_all_the_way_and_runs_out_where
     session.look_ahead()
     wait_for(lambda: session._worker._thread is None)
     assert {(64, False), (64, True)} <= known(session)
-    monkeypatch.setattr(session._worker, "submit", lambda *given: None)
+    monkeypatch.setattr(session._worker, "submit", lambda *given, **how: None)
     session.choose("batch_size", 14)
     assert "predicted for a T4: peak 14.0 GiB" in session.screen.sentence
     session.choose("batch_size", 20)
@@ -201,8 +201,8 @@ def test_after_a_card_was_chosen_others_are_predicted_ahead_the_nearest_first_un
     session.stop()
 
 
-@pytest.mark.parametrize("act", [lambda session: session.choose("batch_size", 30), lambda session: session.start()])
-def test_what_is_ahead_ends_when_something_is_chosen_or_a_run_begins(monkeypatch, act):
+@pytest.mark.parametrize("act", [lambda session: session.choose_card("L4"), lambda session: session.start()])
+def test_what_is_ahead_ends_when_something_else_is_chosen_or_a_run_begins(monkeypatch, act):
     monkeypatch.setattr(worker, "REST", 0.01)
     slow = Slow()
     session = make(slow)
@@ -236,6 +236,29 @@ def test_a_case_that_is_predicted_ahead_and_asked_for_is_shown(monkeypatch):
     idle.result(SOON)
     assert session.prediction.settings["batch_size"] == 1
     session.hold()
+
+
+def test_a_slider_that_is_moved_as_soon_as_it_is_shown_follows_with_what_is_predicted_ahead(monkeypatch):
+    slow = Slow()
+    session = make(slow)
+    slow.step.release(3)
+    predicted(session)
+    slow.in_step.clear()
+    monkeypatch.setattr(worker, "REST", SOON)  # that is not waited for
+    session.look_ahead(at_once=True)
+    assert slow.in_step.wait(SOON)
+    session.choose("batch_size", 20)  # while another is being predicted that will say something of it
+    asked = session._worker._latest
+    slow.step.release(2)
+    wait_for(lambda: "about this" in session.screen.memory)
+    assert "batch 20" in session.screen.memory
+    assert known(session) == {(8, False), (1, False)}
+    session.choose("batch_size", 30)
+    assert "batch 30" in session.screen.memory
+    session.hold()
+    slow.step.release(100)
+    wait_for(lambda: session.screen.pending == "")
+    assert asked.done()
 
 
 def test_a_cell_holds_what_is_ahead_and_forgets_for_it_may_change_what_train_reads(monkeypatch):
@@ -294,6 +317,16 @@ def test_a_panel_looks_ahead_between_the_cells(shell):
     lab.close()
     shell.run("b", "3", lambda: None)
     assert not lab.session._forecast._looks_ahead
+
+
+def test_the_panel_that_a_cell_shows_looks_ahead_at_once_and_others_after_a_pause(shell, monkeypatch):
+    first, second = (Lab(train, batch_size=(1, 64), device="cpu") for _ in range(2))
+    looked = []
+    for lab in (first, second):
+        monkeypatch.setattr(lab.session, "look_ahead", lambda *, at_once, lab=lab: looked.append((lab, at_once)))
+    shell.run("a", "1", first._ipython_display_)
+    shell.run("b", "2", second._ipython_display_)
+    assert looked == [(first, True), (first, False), (second, True)]
 
 
 def test_a_panel_made_again_by_its_cell_closes_the_one_before_and_no_other(shell):

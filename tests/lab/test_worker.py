@@ -8,9 +8,10 @@ import time
 import pytest
 import torch
 
+from memlab.cluster.size import cores
 from memlab.errors import Stopped
 from memlab.lab import worker as module
-from memlab.lab.worker import Worker
+from memlab.lab.worker import Worker, is_crowded
 from tests.lab.loops import wait_for
 
 SOON = 10
@@ -140,6 +141,39 @@ def test_at_rest_there_is_other_work_which_any_job_ends_but_of_its_own_name(monk
     assert worker.stop()
 
 
+def test_work_at_rest_waits_while_the_machine_is_crowded_and_jobs_do_not(monkeypatch):
+    load, done = [1000.0], []
+    monkeypatch.setattr(module, "REST", 0.01)
+    monkeypatch.setattr(module, "is_crowded", is_crowded)
+    monkeypatch.setattr(module.os, "getloadavg", lambda: (load[-1], 0.0, 0.0), raising=False)
+
+    def at_rest():
+        asked.release()
+        return None if "rest" in done else (lambda stopping: done.append("rest"), "rest")
+
+    asked = threading.Semaphore(0)
+    worker = Worker(at_rest)
+    worker.rest()
+    assert asked.acquire(timeout=SOON)
+    assert asked.acquire(timeout=SOON)
+    worker.submit(lambda stopping: done.append("job")).result(SOON)
+    assert done == ["job"]
+    load.append(0.0)
+    wait_for(lambda: worker._thread is None)
+    assert done == ["job", "rest"]
+
+
+def test_a_crowded_machine_has_more_to_do_than_cores_and_where_nobody_knows_it_has_not(monkeypatch):
+    assert [crowded(monkeypatch, load) for load in (0.0, cores(), cores() + 0.1)] == [False, False, True]
+    monkeypatch.delattr(module.os, "getloadavg")
+    assert not is_crowded()
+
+
+def crowded(monkeypatch, load):
+    monkeypatch.setattr(module.os, "getloadavg", lambda: (load, 0.0, 0.0), raising=False)
+    return is_crowded()
+
+
 def test_a_job_of_another_worker_ends_work_at_rest_and_none_begins(monkeypatch):
     monkeypatch.setattr(module, "REST", 0.01)
     asked, ended = [], threading.Event()
@@ -227,15 +261,19 @@ def test_what_cannot_be_broken_off_is_told(monkeypatch):
 def test_a_job_is_ended_before_python_is():
     """Or the process is aborted, where the thread is within PyTorch's C++ when Python takes it down."""
     program = (
-        "import threading\n"
+        "import threading, time\n"
         "from memlab.lab.worker import Worker\n"
         "begun = threading.Event()\n"
         "def work(stopping):\n"
         "    begun.set()\n"
         "    print(stopping.wait(60), flush=True)\n"
+        "def next_work(stopping):\n"
+        "    time.sleep(0.2)\n"
+        "    print('the next', stopping.is_set(), flush=True)\n"
         "worker = Worker()\n"
-        "worker.submit(work)\n"
+        "worker.submit(work, 'a')\n"
         "begun.wait(60)\n"
+        "worker.submit(next_work, 'b')\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\nthe next True\n", "")

@@ -118,3 +118,26 @@ def test_what_is_asked_for_again_stays(monkeypatch):
         assert answers.get(("often",)) is asked
     assert answers.get((0,)) is None
     assert len(answers) <= 6
+
+
+def test_what_is_moved_from_the_host_is_remembered_with_its_layout(monkeypatch):
+    asked = []
+    work_out = VirtualMode.dispatch
+    monkeypatch.setattr(
+        VirtualMode, "dispatch", lambda mode, func, *rest: asked.append(func) or work_out(mode, func, *rest)
+    )
+    plain = torch.zeros(2, 3, 4, 5)
+    moved = [plain, plain.mT, plain[..., 1:], plain[:1].expand(7, 3, 4, 5), plain.half()]
+    moved.append(plain.to(memory_format=torch.channels_last))
+
+    def train(device):
+        for _ in range(3):
+            for tensor in moved:
+                there = tensor.to(device)
+                assert (there.shape, there.dtype) == (tensor.shape, tensor.dtype)
+                assert there.stride() == torch.empty_like(tensor).stride()
+            yield 0.0
+
+    assert predict(train).peak_allocated > 0
+    moves = [func for func in asked if func is torch.ops.aten._to_copy.default]
+    assert len(moves) == len(moved)

@@ -1,0 +1,50 @@
+"""``python -m memlab.cluster.torchrun RANKS LOGS ARGUMENT...``: the launcher of ``torchrun``, whose ranks are forked.
+
+``torchrun`` itself starts a program as often as there are ranks, and each loads PyTorch, which takes longer than the
+steps of a small model. Forked from a process that has loaded it, ranks begin at once. What talks to CUDA is better not
+forked, and only Linux forks safely: elsewhere this is ``torchrun --standalone``.
+"""
+
+import signal
+import sys
+import uuid
+
+import torch
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from memlab.cluster import worker
+
+
+def main(ranks: int, logs: str, arguments: list[str]) -> None:
+    """Start so many ranks of this machine with these arguments of ``memlab.cluster.worker``, and wait for them.
+
+    Raises:
+        ChildFailedError: of the ranks, saying which failed and how.
+    """
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=ranks,
+        run_id=str(uuid.uuid4()),  # as torchrun --standalone
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        start_method="fork",
+        logs_specs=DefaultLogsSpecs(log_dir=logs),
+    )
+    if sys.platform == "linux" and "--device=cpu" in arguments:
+        torch.optim.SGD([torch.ones(1)])  # loads PyTorch's compiler, as any optimizer does
+        elastic_launch(config, _rank)(arguments)
+    else:
+        elastic_launch(config, sys.executable)("-m", "memlab.cluster.worker", *arguments)
+
+
+def _rank(arguments: list[str]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the launcher's own handler came with the fork
+    if status := worker.main(arguments):
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
