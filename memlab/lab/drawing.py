@@ -15,7 +15,7 @@ GHOST_DASHES = ("6 4", "2 4", "8 3 2 3")
 
 _STRIP = 22  # pixels at the top, where the phases are named
 _HEADROOM = 46  # pixels above the highest peak or limit, for what is written there
-_HEIGHT = 268
+_HEIGHT = 252
 _BOUNDS = Box(0, _STRIP, NARROWEST, _HEIGHT)
 
 
@@ -35,8 +35,8 @@ def memory_chart(
     Args:
         ghosts: earlier runs, each with what it differs in; the newest last.
         heading: the settings of the run.
-        origin: where it comes from, beside the heading.
-        facts: what it takes and how long, below them.
+        origin: where it comes from, below the heading.
+        facts: what it takes and how long, beside that.
         budget: bytes, a line where the peak comes near it and else words beside the heading.
         room: bytes that PyTorch can have of the card, likewise.
         workspace: whether that category has an area. The peak counts it all the same.
@@ -64,8 +64,9 @@ def memory_chart(
         front=lines + _mark(trace, reference, scale) + "".join(label.svg() for label in labels),
     )
     parts = " · ".join(f'<span style="white-space:nowrap">{escape(part)}</span>' for part in heading.split(" · "))
-    title = _row([f'<b style="font-size:16px">{parts}</b>', *map(_quiet, filter(None, [origin, *far]))])
-    below = f'<div style="color:{color("quiet")}">{facts}</div>' if facts else ""
+    title = _row([f'<b style="font-size:16px">{parts}</b>', *map(_quiet, far)])
+    said = " · ".join(filter(None, [f"<span>{escape(origin)}</span>" if origin else "", facts]))
+    below = f'<div style="color:{color("quiet")}">{said}</div>' if said else ""
     legend = _legend(trace, hidden, [(name, dashes) for (_, name), dashes in newest_first])
     return f'<div style="{figure_style()}">{title}{below}{picture}{legend}</div>'
 
@@ -171,14 +172,21 @@ def _put(labels: list[Label], places: Iterable[Label], taken: list[Box]) -> None
 
 
 def _phase_names(reference: Trace, scale: Scale) -> list[Label]:
-    """The names of the phases; one may stand out of its phase by a letter, if it meets no other."""
-    labels: list[Label] = []
-    for phase, first, last in reference.phases:
+    """The names of the phases; one may stand out of its phase by a letter, if it meets no other.
+
+    Where two take turns, as in a pipeline, and no stretch of one has room, its name stands at the longest of them.
+    """
+    stretches = sorted(reference.phases, key=lambda stretch: stretch[1] - stretch[2])
+    whole = {phase: sum(last - first for other, first, last in stretches if other is phase) for phase in Phase}
+    named, labels = set[Phase](), list[Label]()
+    for phase, first, last in stretches:
         label = inside(Label(phase, scale.x((first + last) / 2), 16))
-        fits = label.box.right - label.box.left < NARROWEST * scale.x(last - first) + SIZE
+        length = last - first if phase in named else whole[phase]
+        fits = label.box.right - label.box.left < NARROWEST * scale.x(length) + SIZE
         if phase is not Phase.OTHER and fits and not any(label.box.hits(other.box) for other in labels):
             labels.append(label)
-    return labels
+            named.add(phase)
+    return sorted(labels, key=lambda label: label.x)  # as they are read
 
 
 def _limit_places(y: float, name: str) -> Iterator[Label]:

@@ -179,10 +179,9 @@ class Forecast:
         with self._lock:
             if self._asked is None:
                 return
+            is_asked = self._asked.key == case.key
             is_late = self._on_show is None or self._on_show.key != self._asked.key
-            if self._asked.key == case.key:
-                self._show(case, known)
-            elif is_late and not self._show_nearly(self._asked) and not is_ahead:
+            if is_asked or (is_late and not self._show_nearly(self._asked) and not is_ahead):
                 self._show(case, known)
 
     def _fail(self, case: Case, error: BaseException) -> None:

@@ -60,5 +60,5 @@ def quietly(text: str) -> str:
 
 def box(text: str) -> str:
     """The sentence below the pictures."""
-    style = f"background:{color('box')};color:{color('ink')};border-radius:6px;padding:8px 12px;overflow-wrap:anywhere"
-    return f'<div style="{style};line-height:1.5;font-size:15px">{escape(text)}</div>'
+    style = f"background:{color('box')};color:{color('ink')};border-radius:6px;padding:6px 12px;overflow-wrap:anywhere"
+    return f'<div style="{style};line-height:1.4;font-size:14px">{escape(text)}</div>'

@@ -13,7 +13,7 @@ from memlab.palette import ORANGE, PURPLE
 from memlab.trace import Step
 from memlab.units import byte_ticks, format_seconds
 
-_HEIGHT = 112
+_HEIGHT = 92
 _RANK_STYLES = ((color("line"), ""), (ORANGE, "6 6"), (color("ink"), "2 8"), (PURPLE, "1 11"))
 
 Points = list[tuple[int, float]]
@@ -25,28 +25,37 @@ def steps_chart(
     count: int,
     ranks: Sequence[Sequence[Step]] = (),
     *,
-    going_on: bool = False,
+    name: str = "",
+    settings: str = "",
 ) -> str:
     """The peak and the loss of every step so far, of ``count``; earlier runs as broken lines: HTML.
 
     Args:
         ranks: the steps of each rank, whose peaks are drawn in colours of their own.
-        going_on: whether more steps follow: then the time that they take is said, as far as it can be known.
+        name: what a run is called that is over: its charts stay when a prediction is shown. ``""`` while more steps
+            follow: then the time that they take is said, as far as it can be known.
+        settings: of a run that is over.
     """
     longest = max([count, *map(len, ghosts)]) - 1
-    caption = f"step {len(steps)} of {count}"
-    seconds = _seconds_left(steps, count) if going_on else None
-    left = _quiet(f"about {format_seconds(seconds)} left") if seconds else ""
+    caption = ": ".join(filter(None, [name, f"step {len(steps)} of {count}"]))
+    seconds = None if name else _seconds_left(steps, count)
+    beside = _quiet(f"about {format_seconds(seconds)} left") if seconds else _in_one_line(settings)
     last = f", loss {steps[-1].loss:.3g}" if steps and steps[-1].loss is not None else ""
     label = f"Peak and loss per step: {caption}{last}"
     peaks = _chart("Peak", label, _peaks(steps, ghosts, ranks, longest), _quiet(caption) + _names(ranks))
-    losses = _chart("Loss", label, _losses(steps, ghosts, longest), left)
+    losses = _chart("Loss", label, _losses(steps, ghosts, longest), beside)
     style = f"display:flex;flex-wrap:wrap;gap:4px 16px;margin-top:8px;{figure_style()}"
     return f'<div style="{style}">{peaks}{losses}</div>'
 
 
 def _quiet(text: str) -> str:
     return f'<span style="color:{color("quiet")}">{text}</span>'
+
+
+def _in_one_line(text: str) -> str:
+    """Quiet words of which the last are left out where there is no room; a mouse that rests on them brings them up."""
+    style = "flex:1 1 0;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+    return f'<span style="{style};color:{color("quiet")}" title="{escape(text)}">{escape(text)}</span>' if text else ""
 
 
 def _chart(title: str, label: str, drawn: tuple[list[tuple[str, float]], str, str], beside: str) -> str:

@@ -21,7 +21,7 @@ from memlab.lab.ranks import of_train, open_run, steps_of_ranks, steps_until
 from memlab.lab.remembered import Case
 from memlab.lab.rows import add
 from memlab.lab.screen import SILENCE, Screen, View, Words
-from memlab.lab.words import ending, failure_sentence, recorded_summary, summary
+from memlab.lab.words import ending, failure_sentence, heading, recorded_summary, summary
 from memlab.lab.worker import Job, Stopping
 from memlab.protocol import Train, check_settings
 from memlab.run import Run
@@ -265,7 +265,8 @@ class Session:
             return  # something else was chosen meanwhile
         try:
             self.screen.look_at(View(trace, self.choices.keys(), recorded=True))
-            progress = steps_chart(trace.steps, (), len(trace.steps))
+            settings = heading(trace, self.choices)
+            progress = steps_chart(trace.steps, (), len(trace.steps), name="recorded run", settings=settings)
             self.screen.show(progress=progress, sentence=recorded_summary(trace))
         except Exception as error:  # it comes from outside: of what is in it anything may be wrong
             self.refuse(MemlabError(f"This recorded run cannot be drawn: {type(error).__name__}: {message(error)}"))
@@ -328,9 +329,8 @@ class Session:
             self.screen.look_at(View(trace, self.choices.keys(), ghosts=ghosts, budget=budget))
             self.screen.show(sentence=summary(trace, ghosts, self._prediction_of(trace)))
         earlier = [ghost.steps for ghost in ghosts]
-        going_on = drawn_step != FINAL
-        progress = steps_chart(run.steps, earlier, self.steps, steps_of_ranks(run), going_on=going_on)
-        self.screen.show(progress=progress)
+        over = {"name": "last run", "settings": heading(run.trace(), self.choices)} if drawn_step == FINAL else {}
+        self.screen.show(progress=steps_chart(run.steps, earlier, self.steps, steps_of_ranks(run), **over))
         return run.xray_step
 
     def _prediction_of(self, trace: Trace) -> Trace | None:

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Iterable
 
+from memlab.errors import MemlabError
 from memlab.protocol import Train
 from memlab.text import capital, message
 from memlab.trace import Trace
@@ -137,7 +138,9 @@ def _factor(ratio: float) -> str:
 
 
 def failure_sentence(error: BaseException, train: Train) -> str:
-    """The error and the line of ``train`` that it passed through."""
+    """The error and the line of ``train`` that it passed through; of what memlab refuses, its sentence says it all."""
+    if isinstance(error, MemlabError):
+        return message(error)
     code = getattr(train, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
     where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if code and lines else ""

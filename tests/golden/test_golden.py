@@ -10,7 +10,7 @@ from memlab import Challenge, Guess, Saving, Trace, measure, sweep
 from memlab.cli.functions import load_function, read_settings
 from memlab.cli.report import report, title
 from memlab.devices import open_device
-from memlab.errors import MemlabError
+from memlab.errors import BadValue, MemlabError
 from memlab.lab import Claim, Lab, verdict
 from memlab.lab.choices import make_choice
 from memlab.lab.progress import steps_chart
@@ -64,6 +64,7 @@ def test_what_the_panel_says(golden):
         "a recorded run": recorded_summary(ON_A_CARD),
         "its name in the menu": run_name(ON_A_CARD),
         "an error in the loop": failure_sentence(ValueError("mine"), train),
+        "what memlab refuses": failure_sentence(BadValue("0 is no batch size: give 1 or more."), train),
         "an error that is a sentence": failure_sentence(ValueError("It is mine: mend it."), train),
     }
     golden("panel_words.txt", listed(words))
@@ -82,7 +83,7 @@ def test_what_the_command_line_says(golden):
         ("memory_chart_failed.html", View(FAILED, NAMES, ghosts=[MEASURED], budget=128 * MIB).draw),
         ("memory_chart_predicted.html", View(PREDICTED, NAMES, "GPT-2 small", budget=220 * MIB, room=15 * GIB).draw),
         ("memory_chart_full.html", View(PREDICTED_TO_FAIL, NAMES, room=250 * MIB).draw),
-        ("steps_chart.html", lambda: steps_chart(MEASURED.steps, [SMALLER.steps[:2]], 5, going_on=True)),
+        ("steps_chart.html", lambda: steps_chart(MEASURED.steps, [SMALLER.steps[:2]], 5)),
     ],
 )
 def test_the_pictures_of_the_panel(golden, name, draw):

@@ -74,6 +74,16 @@ def test_a_forward_as_short_as_that_of_gpt_2_has_its_name():
     assert {"forward", "backward", "optimizer"} <= {*written}
 
 
+def test_where_forward_and_backward_take_turns_both_have_their_names():
+    """As in a pipeline: no stretch of backward has room for its name."""
+    turns = [Phase.FORWARD] * 40 + [Phase.BACKWARD, Phase.FORWARD] * 30 + [Phase.BACKWARD] * 3
+    events = [Event(1, Category.ACTIVATION, phase, "", "") for phase in turns]
+    written = texts(memory_chart(replace(trace_of(1), events=tuple(events))))
+    assert {"forward", "backward"} <= {*written}
+    rare = (*trace_of(50).events, Event(1, Category.GRADIENT, Phase.OPTIMIZER, "", ""))  # it has no room at all
+    assert "optimizer" not in texts(memory_chart(replace(trace_of(1), events=rare)))
+
+
 def test_a_budget_far_above_the_peak_leaves_the_step_its_height():
     html = memory_chart(trace_of(10), budget=2**30)
     assert "budget 1.00 GiB, 85 times this peak" in texts(html)
@@ -162,10 +172,14 @@ def test_the_line_of_the_peak_reaches_the_last_step():
     assert points(line)[-1][0] == 500  # the fifth of nine
 
 
-def test_while_a_run_goes_on_the_time_that_is_left_is_said():
+def test_while_a_run_goes_on_the_time_that_is_left_is_said_and_then_which_run_it_was():
     steps = [Step(1.0, 90.0, None, True), *[Step(1.0, 0.5, None, False)] * 5]
-    going_on, over = (texts(steps_chart(steps, [], 10, going_on=going_on)) for going_on in (True, False))
-    assert [text for text in going_on if text not in over] == ["about 2.0 s left"]
+    going_on, over = (
+        texts(steps_chart(steps, [], 10)),
+        texts(steps_chart(steps, [], 10, name="last run", settings="batch 8 · width <16>")),
+    )
+    assert [text for text in going_on if text not in over] == ["step 6 of 10", "about 2.0 s left"]
+    assert [text for text in over if text not in going_on] == ["last run: step 6 of 10", "batch 8 · width <16>"]
 
 
 def test_a_step_without_events_is_drawn():

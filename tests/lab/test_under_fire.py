@@ -27,7 +27,8 @@ AT_REST = re.compile(
     rf"Ready: Run trains {STEPS} steps\.|Nothing is running: press Run to start\.|Stopped the prediction\. Ready\."
     rf"|(Done|Stopped|Out of memory|The training loop ended) after [1-{STEPS}] of {STEPS} steps\. Ready\."
     r"|Stopped before the first step\. Ready\."
-    r"|(RuntimeError: mine|SystemExit: enough|BadTrain: train yielded) .*Fix it and press Run again\."
+    r"|(RuntimeError: mine|SystemExit: enough) .*Fix it and press Run again\."
+    r"|train yielded .*"
 )
 GOING_ON = re.compile(r"Training\. Stop ends the run\.|Stopping\.|Waiting for another run to end\.")
 CAUSES = (RuntimeError, SystemExit, MemlabError)  # what a run may end with, all of it told
@@ -84,7 +85,7 @@ class Learner:
     def _note_runs(self):
         worker = self.lab.session._worker
         submit = worker.submit
-        worker.submit = lambda work, *name: self.runs.append(submit(work, *name)) or self.runs[-1]
+        worker.submit = lambda *given, **how: self.runs.append(submit(*given, **how)) or self.runs[-1]
 
     def act(self):
         self._rng.choice(self.actions)()
