@@ -68,7 +68,7 @@ def parse_bytes(text: str | int) -> int:
         count = text
     elif isinstance(text, str) and (match := _SIZE.fullmatch(text)) and match["unit"].lower() in _FACTORS:
         size = float(match["number"].replace("_", "")) * _FACTORS[match["unit"].lower()]
-        count = math.floor(size) if math.isfinite(size) else 0
+        count = round(size) if math.isfinite(size) else 0
         if 0 < count < MIB and not match["unit"]:
             raise BadValue(f"{text!r} has no unit: write '{text.strip()} GiB', or '{text.strip()} B' for bytes.")
     else:

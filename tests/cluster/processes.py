@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-SOON = 20
+SOON = 60
 LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-SOON = 20
+SOON = 60
 
 
 def train(device, *, batch_size=8, width=16, compiled=False, optimizer="SGD"):

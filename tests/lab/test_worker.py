@@ -14,7 +14,7 @@ from memlab.lab import worker as module
 from memlab.lab.worker import Worker, is_crowded
 from tests.lab.loops import wait_for
 
-SOON = 10
+SOON = 60
 
 
 def test_a_job_runs_in_a_daemon_thread_and_its_result_is_kept():
