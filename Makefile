@@ -84,7 +84,8 @@ publish: $(INSTALLED)
 	$(BIN)/python -m tests.publish $(URL)
 
 # The notebooks, the guides and the API as pages in build/site, every lab as a panel that needs no Python; then checks
-# links, texts of pictures, weight and accessibility. The predictions of all labs take some 20 minutes the first time.
+# links, texts of pictures, weight, accessibility, and some labs as readers use them. The first time, the predictions of all
+# labs take an hour of one core, half of it with two.
 site: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -e ".[site]"
 	$(BIN)/python -m tests.site

@@ -1,7 +1,7 @@
 """The settings that a page shows, and the prediction for each combination of them."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -19,7 +19,7 @@ from memlab.vgpu import find_card
 
 CARD = "gpu"
 MOST_POINTS = 240
-MOST_PLACES = 17  # of a slider
+LEAST_PLACES, MOST_PLACES = 3, 17  # of a slider
 
 
 @dataclass(frozen=True)
@@ -50,47 +50,64 @@ class Grid:
 
 
 def choose_axes(session: Session, cards: Sequence[str], most: int = MOST_POINTS) -> tuple[Axis, ...]:
-    """The controls of a panel with so few places for each slider that there are at most so many combinations.
+    """The controls of a panel, with so few places for each slider that there are at most so many combinations.
+
+    The panel's own card is always among the cards. Where a slider would have fewer than three places, sliders whose
+    steps double lose some of theirs too, and then the last of the cards go.
 
     Raises:
-        BadValue: menus, switches and cards alone have more combinations, or a card is unknown.
+        BadValue: menus and switches alone have more combinations, or a card is unknown.
     """
     names = [find_card(card).name for card in cards]
-    start = names.index(session.gpu) if session.gpu in names else 0
-    fixed = [Axis(CARD, "predict for", "menu", tuple(names), start)]
-    chosen, sliders = session.screen.settings, []
-    for name, choice in session.choices.items():
-        if isinstance(choice, Range):
-            sliders.append(choice)
-        else:
-            fixed.append(_whole(choice, chosen[name]))
-    room = most // math.prod(len(axis.values) for axis in fixed)
+    if session.gpu not in names:
+        names.insert(0, session.gpu)
+    choices = session.choices.values()
+    sliders: list[Choice] = [choice for choice in choices if isinstance(choice, Range)]
+    if _room(most, choices, sliders, names) < LEAST_PLACES ** len(sliders):
+        sliders = [choice for choice in choices if isinstance(choice, Range | Doubling)]
+    while names[1:] and _room(most, choices, sliders, names) < LEAST_PLACES ** len(sliders):
+        names.remove([name for name in names if name != session.gpu][-1])
+    room = _room(most, choices, sliders, names)
     if room < 2 ** len(sliders):
-        raise BadValue(f"{most} points are too few for the menus of {session.title!r}: allow more, or fewer cards.")
+        raise BadValue(f"{most} points are too few for the menus of {session.title!r}: allow more.")
     places = min(MOST_PLACES, math.floor(room ** (1 / max(len(sliders), 1)) + 1e-9))
-    ranges = [_thinned(choice, chosen[choice.name], places) for choice in sliders]
-    order = [*session.choices, CARD]
-    return tuple(sorted([*fixed, *ranges], key=lambda axis: order.index(axis.name)))
+    chosen = session.screen.settings
+    axes = [_axis(choice, chosen[choice.name], places if choice in sliders else None) for choice in choices]
+    return (*axes, Axis(CARD, "predict for", "menu", tuple(names), names.index(session.gpu)))
 
 
-def _whole(choice: Choice, value: Any) -> Axis:
+def _room(most: int, choices: Iterable[Choice], sliders: Collection[Choice], cards: Sequence[str]) -> int:
+    """How many combinations of the sliders there may be."""
+    menus = [len(choice.options) if isinstance(choice, OneOf) else 2 for choice in choices if choice not in sliders]
+    return most // (math.prod(menus) * len(cards))
+
+
+def _axis(choice: Choice, value: Any, places: int | None) -> Axis:
+    """A control with all of its places, or with so many."""
     if isinstance(choice, Switch):
         return Axis(choice.name, choice.label, "switch", (False, True), int(value))
+    if isinstance(choice, Range):
+        assert places is not None
+        return Axis(
+            choice.name, choice.label, "slider", *_thinned(choice.low, choice.high, choice.whole, value, places)
+        )
     assert isinstance(choice, OneOf)
-    kind = "slider" if isinstance(choice, Doubling) else "menu"
-    return Axis(choice.name, choice.label, kind, tuple(choice.options), choice.options.index(value))
+    kind, options = "slider" if isinstance(choice, Doubling) else "menu", choice.options
+    if places is None or places >= len(options):
+        return Axis(choice.name, choice.label, kind, tuple(options), options.index(value))
+    kept, start = _thinned(0, len(options) - 1, True, options.index(value), places)
+    return Axis(choice.name, choice.label, kind, tuple(options[int(place)] for place in kept), start)
 
 
-def _thinned(choice: Range, value: float, places: int) -> Axis:
-    """So many values of a range: both ends, where the panel begins, and others at equal distances."""
-    low, high = choice.low, choice.high
+def _thinned(low: float, high: float, whole: bool, value: float, places: int) -> tuple[tuple[float, ...], int]:
+    """So many values: both ends, where the panel begins, and others at equal distances; and the place of that one."""
     steps = [low + (high - low) * i / (places - 1) for i in range(places)]
-    values = sorted({round(step) if choice.whole else step for step in steps})
+    values = sorted({round(step) if whole else step for step in steps})
     inner = range(1, len(values) - 1) if len(values) > 2 and value not in (low, high) else range(len(values))
     nearest = min(inner, key=lambda i: abs(values[i] - value))
     if 0 < nearest < len(values) - 1:
         values[nearest] = value
-    return Axis(choice.name, choice.label, "slider", tuple(values), nearest)
+    return tuple(values), nearest
 
 
 def combinations(axes: Sequence[Axis]) -> Iterator[dict[str, Any]]:

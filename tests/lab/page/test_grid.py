@@ -29,6 +29,30 @@ def test_menus_are_kept_whole():
     assert (cards.values, cards.start) == (("H100", "T4"), 1)
 
 
+def test_the_panels_own_card_is_always_there():
+    (_, cards) = choose_axes(lab(optimizer=["SGD", "Adam"], gpu="RTX 3060"), ["H100", "T4"])
+    assert (cards.values, cards.start) == (("RTX 3060", "H100", "T4"), 0)
+
+
+def test_doubling_steps_are_thinned_before_cards_go():
+    def ranks(device, *, strategy="a", batch=8):
+        yield from train(device, batch_size=batch)
+
+    session = Lab(ranks, strategy=["a", "b"], world_size=(1, 1024), batch=(1, 16)).session
+    strategy, ranks, batch, cards = choose_axes(session, ["T4", "A100-40GB", "H100"], most=100)
+    assert (len(strategy.values), len(ranks.values), len(batch.values), len(cards.values)) == (2, 4, 4, 3)
+    assert (ranks.kind, ranks.values[0], ranks.values[-1]) == ("slider", 1, 1024)
+    assert batch.values[batch.start] == 8
+    whole = choose_axes(session, ["T4"], most=100)
+    assert len(whole[1].values) == 11
+
+
+def test_cards_go_where_a_slider_would_have_two_places():
+    session = lab(batch_size=(1, 64), compiled=bool, optimizer=["SGD", "Adam"], gpu="H100")
+    batch, *_, cards = choose_axes(session, ["T4", "H100", "A100-40GB"], most=24)
+    assert (len(batch.values), cards.values, cards.start) == (3, ("T4", "H100"), 1)
+
+
 def test_too_few_points_are_refused():
     with pytest.raises(BadValue, match="3 points are too few for the menus"):
         choose_axes(lab(batch_size=(1, 64), optimizer=["SGD", "Adam"]), ["T4", "H100"], most=3)
