@@ -4,6 +4,7 @@ import errno
 import os
 import secrets
 import shutil
+import stat
 from pathlib import Path
 
 from memlab.errors import NotWritten
@@ -29,10 +30,10 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
     """
     path = Path(path)
     data = data.encode() if isinstance(data, str) else data
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if _is_special(path):
         _write_into(path, data)
         return
-    path = path.resolve()
+    path = resolved(path)
     make_folder(path.parent)
     # Not named after `path`, so that a name of the longest legal length still works.
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
@@ -49,6 +50,27 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
         raise _not_written(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def resolved(path: Path) -> Path:
+    """The whole path, without links.
+
+    Raises:
+        NotWritten: no path can be, as where links lead to each other.
+    """
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _not_written(path, error) from error
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is there, and neither a file nor a folder."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # what is wrong is told when it is written
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _write_into(path: Path, data: bytes) -> None:
@@ -94,6 +116,7 @@ def make_folder(path: str | Path) -> None:
         raise _not_written(Path(path), error) from error
 
 
-def _not_written(path: Path, error: OSError) -> NotWritten:
-    next_step = _NEXT_STEP.get(error.errno or 0, "choose a folder that you can write to")
-    return NotWritten(f"{path} could not be written ({error.strerror}), and nothing was changed there: {next_step}.")
+def _not_written(path: Path, error: Exception) -> NotWritten:
+    number, reason = (error.errno, error.strerror) if isinstance(error, OSError) else (None, error)
+    next_step = _NEXT_STEP.get(number or 0, "choose a folder that you can write to")
+    return NotWritten(f"{path} could not be written ({reason}), and nothing was changed there: {next_step}.")

@@ -110,6 +110,15 @@ def test_a_link_stays_a_link_and_a_mode_stays_a_mode(tmp_path):
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
 
 
+@pytest.mark.parametrize("name", ["loop", "n" * 300, "nul\0"])
+def test_a_path_that_cannot_be_says_so(tmp_path, name):
+    (tmp_path / "loop").symlink_to("other")
+    (tmp_path / "other").symlink_to("loop")
+    with pytest.raises(NotWritten, match="could not be written"):
+        write_atomically(tmp_path / name, "new")
+    assert sorted(os.listdir(tmp_path)) == ["loop", "other"]
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files here")
 def test_what_is_no_file_is_written_to(tmp_path):
     pipe = tmp_path / "pipe"

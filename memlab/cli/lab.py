@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from memlab.errors import MemlabError
+from memlab.files import resolved
 from memlab.kernels.shared import shared_kernels
 from memlab.shipped import copy_notebooks, is_copy, shipped_folder
 
@@ -20,7 +21,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         nargs="?",
         type=Path,
         metavar="FOLDER",
-        help=f"where to copy them (default: {DEFAULT}, or the current folder if it has them already); "
+        help=f"where to copy them (default: {DEFAULT}, or the current folder or the one above if it has them already); "
         "a notebook that you have edited is never replaced",
     )
     parser.add_argument("--no-browser", action="store_true", help="print JupyterLab's address and open no browser")
@@ -31,13 +32,19 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Copy, then run JupyterLab until it is stopped."""
     source = shipped_folder()
-    folder = args.folder or (Path() if is_copy(Path()) or Path.cwd() == source else DEFAULT)
-    if folder.resolve() != source:
+    folder = args.folder or _here(source) or DEFAULT
+    if resolved(folder) != source:
         for name in copy_notebooks(source, folder):
             print(f"Kept your edited {folder / name}; to get memlab's version, rename yours and run this again.")
         print(f"The notebooks are in {folder.resolve()}")
     _run_jupyterlab(jupyter_options(folder, port=args.port, browser=not args.no_browser))
     return 0
+
+
+def _here(source: Path) -> Path | None:
+    """The folder that we are in, or the one above, if it has the notebooks."""
+    here = resolved(Path())
+    return next((folder for folder in (here, here.parent) if is_copy(folder) or folder == source), None)
 
 
 def jupyter_options(folder: Path, *, port: int | None = None, browser: bool = True) -> list[str]:

@@ -161,6 +161,22 @@ def test_in_a_folder_that_has_them_it_is_that_one(jupyter, mine, shipped, monkey
     ]
 
 
+def test_in_a_folder_of_those_that_were_copied_it_is_the_one_above(jupyter, mine, monkeypatch):
+    cli.main(["lab", str(mine)])
+    before = files(mine)
+    monkeypatch.chdir(mine / "solutions")
+    cli.main(["lab"])
+    assert files(mine) == before
+    assert f"--ServerApp.root_dir={mine}" in jupyter[-1]
+
+
+def test_a_folder_whose_links_lead_in_a_circle_is_one_sentence(jupyter, tmp_path, capsys):
+    (tmp_path / "one").symlink_to("other")
+    (tmp_path / "other").symlink_to("one")
+    assert cli.main(["lab", str(tmp_path / "one")]) == 2
+    assert "could not be written" in capsys.readouterr().err
+
+
 def test_they_are_not_copied_into_themselves(jupyter, shipped, monkeypatch, capsys):
     before = files(shipped)
     assert cli.main(["lab", str(shipped / "solutions" / "deep")]) == 2
