@@ -42,10 +42,10 @@ def steps_chart(
     beside = _quiet(f"about {format_seconds(seconds)} left") if seconds else _in_one_line(settings)
     last = f", loss {steps[-1].loss:.3g}" if steps and steps[-1].loss is not None else ""
     label = f"Peak and loss per step: {caption}{last}"
-    peaks = _chart("Peak", label, _peaks(steps, ghosts, ranks, longest), _quiet(caption) + _names(ranks))
+    peaks = _chart("Peak", label, _peaks(steps, ghosts, ranks, longest), _quiet(caption))
     losses = _chart("Loss", label, _losses(steps, ghosts, longest), beside)
     style = f"display:flex;flex-wrap:wrap;gap:4px 16px;margin-top:8px;{figure_style()}"
-    return f'<div style="{style}">{peaks}{losses}</div>'
+    return f'<div style="{style}">{_names(ranks)}{peaks}{losses}</div>'
 
 
 def _quiet(text: str) -> str:
@@ -132,7 +132,8 @@ def _names(ranks: Sequence[Sequence[Step]]) -> str:
         f"{escape(f'rank {rank}')}</span>"
         for rank, (_, (stroke, dashes)) in enumerate(zip(ranks, _RANK_STYLES, strict=False))
     )
-    return "".join(entries)
+    style = "flex:1 1 100%;display:flex;flex-wrap:wrap;column-gap:14px"  # a row above both charts
+    return f'<div style="{style}">{"".join(entries)}</div>' if ranks else ""
 
 
 def _seconds_left(steps: Sequence[Step], count: int) -> float | None:
