@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import pairwise, product
 
 from memlab.lab.aligning import align
 from memlab.lab.style import color
@@ -197,13 +197,13 @@ def _limit_places(y: float, name: str) -> Iterator[Label]:
 
 
 def _mark_places(trace: Trace, x: float, y: float) -> Iterator[Label]:
-    """Above the mark, as near as can be, else below it; in fewer words where there is no room for all."""
+    """Above the mark, as near as can be, else beside that, else below it; in fewer words where not all have room."""
     where = [part for part in (trace.peak_phase, trace.peak_module) if part]
     peak = f"peak {format_bytes(trace.peak_allocated)}"
     texts = ["out of memory"] if trace.oom else [" · ".join([peak, *where[:count]]) for count in (2, 1, 0)]
     for text in dict.fromkeys(texts):
-        for base in (*range(10, 70, 4), *range(-22, -80, -4)):
-            for place in (x, 0.0, 1.0):
+        for bases, place in product((range(10, 70, 4), range(-22, -80, -4)), (x, 0.0, 1.0)):
+            for base in bases:
                 yield inside(Label(text, place, y - base, "middle", "limit" if trace.oom else "ink", bold=True))
 
 

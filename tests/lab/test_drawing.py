@@ -84,6 +84,16 @@ def test_where_forward_and_backward_take_turns_both_have_their_names():
     assert "optimizer" not in texts(memory_chart(replace(trace_of(1), events=rare)))
 
 
+def test_the_name_of_the_peak_stands_at_its_mark_where_a_limit_is_near():
+    """Not at the right end, because the limit's own name is in between."""
+    trace = trace_of(10)
+    trace = replace(trace, events=tuple(replace(event, module=30 * "m") for event in trace.events))
+    for part in (1.05, 1.1, 1.15, 1.2):
+        plot = parse(memory_chart(trace, budget=int(part * trace.peak_allocated)))[1]
+        (name,) = [text for text in plot.iter(f"{SVG}text") if text.text.startswith("peak")]
+        assert name.get("x") == plot.find(f"{SVG}circle").get("cx")
+
+
 def test_a_budget_far_above_the_peak_leaves_the_step_its_height():
     html = memory_chart(trace_of(10), budget=2**30)
     assert "budget 1.00 GiB, 85 times this peak" in texts(html)
