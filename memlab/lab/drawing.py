@@ -37,7 +37,7 @@ def memory_chart(
         heading: the settings of the run.
         origin: where it comes from, below the heading.
         facts: what it takes and how long, beside that.
-        budget: bytes, a line where the peak comes near it and else words beside the heading.
+        budget: bytes, a line where the peak comes near it and else words below the heading.
         room: bytes that PyTorch can have of the card, likewise.
         workspace: whether that category has an area. The peak counts it all the same.
     """
@@ -64,8 +64,8 @@ def memory_chart(
         front=lines + _mark(trace, reference, scale) + "".join(label.svg() for label in labels),
     )
     parts = " · ".join(f'<span style="white-space:nowrap">{escape(part)}</span>' for part in heading.split(" · "))
-    title = _row([f'<b style="font-size:16px">{parts}</b>', *map(_quiet, far)])
-    said = " · ".join(filter(None, [f"<span>{escape(origin)}</span>" if origin else "", facts]))
+    title = f'<div><b style="font-size:16px">{parts}</b></div>'
+    said = " · ".join([*map(_quiet, filter(None, [origin])), *filter(None, [facts]), *map(_quiet, far)])
     below = f'<div style="color:{color("quiet")}">{said}</div>' if said else ""
     legend = _legend(trace, hidden, [(name, dashes) for (_, name), dashes in newest_first])
     return f'<div style="{figure_style()}">{title}{below}{picture}{legend}</div>'
