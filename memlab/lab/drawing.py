@@ -176,17 +176,21 @@ def _phase_names(reference: Trace, scale: Scale) -> list[Label]:
 
     Where two take turns, as in a pipeline, and no stretch of one has room, its name stands at the longest of them.
     """
-    stretches = sorted(reference.phases, key=lambda stretch: stretch[1] - stretch[2])
-    whole = {phase: sum(last - first for other, first, last in stretches if other is phase) for phase in Phase}
-    named, labels = set[Phase](), list[Label]()
-    for phase, first, last in stretches:
-        label = inside(Label(phase, scale.x((first + last) / 2), 16))
-        length = last - first if phase in named else whole[phase]
-        fits = label.box.right - label.box.left < NARROWEST * scale.x(length) + SIZE
-        if phase is not Phase.OTHER and fits and not any(label.box.hits(other.box) for other in labels):
-            labels.append(label)
-            named.add(phase)
+    labels: list[Label] = []
+    for phase, first, last in reference.phases:
+        _put_phase_name(labels, phase, scale.x((first + last) / 2), scale.x(last - first))
+    whole = {phase: sum(last - first for other, first, last in reference.phases if other is phase) for phase in Phase}
+    for phase, first, last in sorted(reference.phases, key=lambda stretch: stretch[1] - stretch[2]):
+        if phase not in {label.text for label in labels}:
+            _put_phase_name(labels, phase, scale.x((first + last) / 2), scale.x(whole[phase]))
     return sorted(labels, key=lambda label: label.x)  # as they are read
+
+
+def _put_phase_name(labels: list[Label], phase: Phase, middle: float, room: float) -> None:
+    label = inside(Label(phase, middle, 16))
+    fits = label.box.right - label.box.left < NARROWEST * room + SIZE
+    if phase is not Phase.OTHER and fits and not any(label.box.hits(other.box) for other in labels):
+        labels.append(label)
 
 
 def _limit_places(y: float, name: str) -> Iterator[Label]:

@@ -54,7 +54,8 @@ def _quiet(text: str) -> str:
 
 def _in_one_line(text: str) -> str:
     """Quiet words of which the last are left out where there is no room; a mouse that rests on them brings them up."""
-    style = "flex:1 1 0;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+    # Clamped, not kept from wrapping: what does not wrap makes the panel wider than there is room for.
+    style = "flex:1 1 0;overflow:hidden;display:-webkit-box;-webkit-line-clamp:1;-webkit-box-orient:vertical"
     return f'<span style="{style};color:{color("quiet")}" title="{escape(text)}">{escape(text)}</span>' if text else ""
 
 

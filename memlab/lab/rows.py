@@ -78,7 +78,7 @@ ORDERS: dict[str, Callable[[Row], Any]] = {
 
 
 def best(rows: Iterable[Row], budget: int | None) -> set[int]:
-    """The numbers of the fastest rows within the budget: of each kind one, where there is a choice and times are known."""
+    """The numbers of the fastest rows within the budget: of each kind one, where there is a choice of timed ones."""
     found = set()
     for _, group in groupby(sorted(rows, key=lambda row: row.kind), key=lambda row: row.kind):
         fitting = [row for row in group if row.seconds and (budget is None or row.peak <= budget)]

@@ -67,6 +67,19 @@ def test_the_memory_chart_names_the_peak_the_phases_the_categories_and_the_budge
     assert plot.get("aria-label") == trace_of(10).sentence
 
 
+def test_with_two_micro_batches_no_phase_is_without_a_name():
+    turns = [
+        (Phase.FORWARD, 15),
+        (Phase.BACKWARD, 22),
+        (Phase.FORWARD, 15),
+        (Phase.BACKWARD, 27),
+        (Phase.OPTIMIZER, 21),
+    ]
+    events = [Event(1, Category.ACTIVATION, phase, "", "") for phase, count in turns for _ in range(count)]
+    written = texts(memory_chart(replace(trace_of(1), events=tuple(events))))
+    assert {"forward", "backward", "optimizer"} <= {*written}
+
+
 def test_a_forward_as_short_as_that_of_gpt_2_has_its_name():
     lengths = {Phase.FORWARD: 15, Phase.BACKWARD: 55, Phase.OPTIMIZER: 30}
     events = [Event(1, Category.ACTIVATION, phase, "", "") for phase, count in lengths.items() for _ in range(count)]
@@ -190,6 +203,7 @@ def test_while_a_run_goes_on_the_time_that_is_left_is_said_and_then_which_run_it
     )
     assert [text for text in going_on if text not in over] == ["step 6 of 10", "about 2.0 s left"]
     assert [text for text in over if text not in going_on] == ["last run: step 6 of 10", "batch 8 · width <16>"]
+    assert "nowrap" not in steps_chart(steps, [], 10, name="last run", settings="batch 8")  # it would widen the panel
 
 
 def test_a_step_without_events_is_drawn():
