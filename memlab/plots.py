@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from itertools import cycle
@@ -194,9 +195,9 @@ def _draw_limit(axes: Axes, limit: int, traces: Iterable[Trace]) -> None:
     card = CARDS.get(devices.pop()) if len(devices) == 1 else None
     name = card.name if card is not None and card.room == limit else "budget"
     axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.5)
-    # Outside, where no bar and no peak has its own text.
+    # Outside, where no bar and no peak has its own text, and clear of the cross of a run that ended there.
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-    axes.annotate(f"{name}\n{format_bytes(limit)}", (1, limit), (5, 0), **place, color=LIMIT, fontsize=SMALL)
+    axes.annotate(f"{name}\n{format_bytes(limit)}", (1, limit), (9, 0), **place, color=LIMIT, fontsize=SMALL)
 
 
 def byte_axis(axes: Axes, top: float) -> None:
@@ -209,7 +210,8 @@ def byte_axis(axes: Axes, top: float) -> None:
 
 def write_title(axes: Axes, sentence: str, note: str) -> None:
     """A sentence above a picture, and below it a smaller note."""
-    axes.set_title(capital(sentence), loc="left", fontsize=11, color=INK, wrap=True, pad=20)  # clear of an underscore
+    whole = re.sub(r"(\d) (?=(Ki|Mi|Gi)?B\b)", "\\1\u00a0", capital(sentence))  # a number and its unit are on one line
+    axes.set_title(whole, loc="left", fontsize=11, color=INK, wrap=True, pad=20)  # clear of an underscore
     axes.annotate(note, (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom")
 
 

@@ -32,6 +32,22 @@ EMPTY = Trace("measured", "CPU", "2.13.0", {}, (), None, 0, {}, (), 0)
 FAILED = trace(500, OutOfMemory(10**6, 1500, 2000, Phase.FORWARD, "blocks.0", "aten.mm"), width=2)
 
 
+def test_the_cross_of_a_run_that_ran_out_of_memory_does_not_touch_the_name_of_the_limit():
+    picture = plots.timeline(FAILED)
+    picture.png()
+    (axes,) = picture.axes
+    (limit,) = [text for text in axes.texts if text.get_text().startswith("budget")]
+    (cross,) = [line for line in axes.lines if line.get_marker() == "X"]
+    half = cross.get_markersize() / 2 * picture.dpi / 72
+    assert limit.get_window_extent().x0 > axes.bbox.x1 + half + 4  # pixels
+
+
+def test_a_number_in_a_title_and_its_unit_are_on_one_line():
+    written = plots.timeline(FAILED).axes[0].get_title(loc="left")
+    assert "1.46\u00a0KiB of 1.95\u00a0KiB" in written
+    assert written.replace("\u00a0", " ").lower() == FAILED.sentence.lower()
+
+
 @pytest.mark.parametrize(
     ("picture", "sentence"),
     [

@@ -51,7 +51,7 @@ def facts(trace: Trace) -> str:
     if paid.least and paid.seconds:
         words.append(f"at least <b>{format_seconds(paid.least)}</b> a step, probably {format_seconds(paid.seconds)}")
     elif paid.seconds:
-        words.append(f"<b>{format_seconds(paid.seconds)}</b> a step, measured")
+        words.append(f"<b>{format_seconds(paid.seconds)}</b> a step")
     if paid.highest_rate and paid.rate:
         words.append(f"at most <b>{rate_text(paid.highest_rate)}</b> samples/s, probably {rate_text(paid.rate)}")
     elif paid.rate:

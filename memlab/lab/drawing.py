@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import pairwise, product
 
 from memlab.lab.aligning import align
 from memlab.lab.style import color
@@ -37,7 +37,7 @@ def memory_chart(
         heading: the settings of the run.
         origin: where it comes from, below the heading.
         facts: what it takes and how long, beside that.
-        budget: bytes, a line where the peak comes near it and else words beside the heading.
+        budget: bytes, a line where the peak comes near it and else words below the heading.
         room: bytes that PyTorch can have of the card, likewise.
         workspace: whether that category has an area. The peak counts it all the same.
     """
@@ -64,8 +64,8 @@ def memory_chart(
         front=lines + _mark(trace, reference, scale) + "".join(label.svg() for label in labels),
     )
     parts = " · ".join(f'<span style="white-space:nowrap">{escape(part)}</span>' for part in heading.split(" · "))
-    title = _row([f'<b style="font-size:16px">{parts}</b>', *map(_quiet, far)])
-    said = " · ".join(filter(None, [f"<span>{escape(origin)}</span>" if origin else "", facts]))
+    title = f'<div><b style="font-size:16px">{parts}</b></div>'
+    said = " · ".join([*map(_quiet, filter(None, [origin])), *filter(None, [facts]), *map(_quiet, far)])
     below = f'<div style="color:{color("quiet")}">{said}</div>' if said else ""
     legend = _legend(trace, hidden, [(name, dashes) for (_, name), dashes in newest_first])
     return f'<div style="{figure_style()}">{title}{below}{picture}{legend}</div>'
@@ -176,17 +176,21 @@ def _phase_names(reference: Trace, scale: Scale) -> list[Label]:
 
     Where two take turns, as in a pipeline, and no stretch of one has room, its name stands at the longest of them.
     """
-    stretches = sorted(reference.phases, key=lambda stretch: stretch[1] - stretch[2])
-    whole = {phase: sum(last - first for other, first, last in stretches if other is phase) for phase in Phase}
-    named, labels = set[Phase](), list[Label]()
-    for phase, first, last in stretches:
-        label = inside(Label(phase, scale.x((first + last) / 2), 16))
-        length = last - first if phase in named else whole[phase]
-        fits = label.box.right - label.box.left < NARROWEST * scale.x(length) + SIZE
-        if phase is not Phase.OTHER and fits and not any(label.box.hits(other.box) for other in labels):
-            labels.append(label)
-            named.add(phase)
+    labels: list[Label] = []
+    for phase, first, last in reference.phases:
+        _put_phase_name(labels, phase, scale.x((first + last) / 2), scale.x(last - first))
+    whole = {phase: sum(last - first for other, first, last in reference.phases if other is phase) for phase in Phase}
+    for phase, first, last in sorted(reference.phases, key=lambda stretch: stretch[1] - stretch[2]):
+        if phase not in {label.text for label in labels}:
+            _put_phase_name(labels, phase, scale.x((first + last) / 2), scale.x(whole[phase]))
     return sorted(labels, key=lambda label: label.x)  # as they are read
+
+
+def _put_phase_name(labels: list[Label], phase: Phase, middle: float, room: float) -> None:
+    label = inside(Label(phase, middle, 16))
+    fits = label.box.right - label.box.left < NARROWEST * room + SIZE
+    if phase is not Phase.OTHER and fits and not any(label.box.hits(other.box) for other in labels):
+        labels.append(label)
 
 
 def _limit_places(y: float, name: str) -> Iterator[Label]:
@@ -197,13 +201,13 @@ def _limit_places(y: float, name: str) -> Iterator[Label]:
 
 
 def _mark_places(trace: Trace, x: float, y: float) -> Iterator[Label]:
-    """Above the mark, as near as can be, else below it; in fewer words where there is no room for all."""
+    """Above the mark, as near as can be, else beside that, else below it; in fewer words where not all have room."""
     where = [part for part in (trace.peak_phase, trace.peak_module) if part]
     peak = f"peak {format_bytes(trace.peak_allocated)}"
     texts = ["out of memory"] if trace.oom else [" · ".join([peak, *where[:count]]) for count in (2, 1, 0)]
     for text in dict.fromkeys(texts):
-        for base in (*range(10, 70, 4), *range(-22, -80, -4)):
-            for place in (x, 0.0, 1.0):
+        for bases, place in product((range(10, 70, 4), range(-22, -80, -4)), (x, 0.0, 1.0)):
+            for base in bases:
                 yield inside(Label(text, place, y - base, "middle", "limit" if trace.oom else "ink", bold=True))
 
 

@@ -42,10 +42,10 @@ def steps_chart(
     beside = _quiet(f"about {format_seconds(seconds)} left") if seconds else _in_one_line(settings)
     last = f", loss {steps[-1].loss:.3g}" if steps and steps[-1].loss is not None else ""
     label = f"Peak and loss per step: {caption}{last}"
-    peaks = _chart("Peak", label, _peaks(steps, ghosts, ranks, longest), _quiet(caption) + _names(ranks))
+    peaks = _chart("Peak", label, _peaks(steps, ghosts, ranks, longest), _quiet(caption))
     losses = _chart("Loss", label, _losses(steps, ghosts, longest), beside)
     style = f"display:flex;flex-wrap:wrap;gap:4px 16px;margin-top:8px;{figure_style()}"
-    return f'<div style="{style}">{peaks}{losses}</div>'
+    return f'<div style="{style}">{_names(ranks)}{peaks}{losses}</div>'
 
 
 def _quiet(text: str) -> str:
@@ -54,7 +54,8 @@ def _quiet(text: str) -> str:
 
 def _in_one_line(text: str) -> str:
     """Quiet words of which the last are left out where there is no room; a mouse that rests on them brings them up."""
-    style = "flex:1 1 0;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+    # Clamped, not kept from wrapping: what does not wrap makes the panel wider than there is room for.
+    style = "flex:1 1 0;overflow:hidden;display:-webkit-box;-webkit-line-clamp:1;-webkit-box-orient:vertical"
     return f'<span style="{style};color:{color("quiet")}" title="{escape(text)}">{escape(text)}</span>' if text else ""
 
 
@@ -132,7 +133,8 @@ def _names(ranks: Sequence[Sequence[Step]]) -> str:
         f"{escape(f'rank {rank}')}</span>"
         for rank, (_, (stroke, dashes)) in enumerate(zip(ranks, _RANK_STYLES, strict=False))
     )
-    return "".join(entries)
+    style = "flex:1 1 100%;display:flex;flex-wrap:wrap;column-gap:14px"  # a row above both charts
+    return f'<div style="{style}">{"".join(entries)}</div>' if ranks else ""
 
 
 def _seconds_left(steps: Sequence[Step], count: int) -> float | None:

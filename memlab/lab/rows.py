@@ -78,10 +78,10 @@ ORDERS: dict[str, Callable[[Row], Any]] = {
 
 
 def best(rows: Iterable[Row], budget: int | None) -> set[int]:
-    """The numbers of the rows that give most within the budget: of each kind one, where there is a choice."""
+    """The numbers of the fastest rows within the budget: of each kind one, where there is a choice of timed ones."""
     found = set()
     for _, group in groupby(sorted(rows, key=lambda row: row.kind), key=lambda row: row.kind):
-        fitting = [row for row in group if not row.failed and (budget is None or row.peak <= budget)]
+        fitting = [row for row in group if row.seconds and (budget is None or row.peak <= budget)]
         if len(fitting) > 1:
             found.add(min(fitting, key=lambda row: (-(row.rate or 0), row.seconds or 0, row.peak)).number)
     return found

@@ -16,7 +16,7 @@ def test_a_prediction_gives_a_bound_and_an_estimate():
 
 
 def test_a_measurement_gives_what_it_took():
-    assert facts(MEASURED) == "<b>236 MiB</b> peak · <b>62 ms</b> a step, measured · <b>128</b> samples/s"
+    assert facts(MEASURED) == "<b>236 MiB</b> peak · <b>62 ms</b> a step · <b>128</b> samples/s"
 
 
 def test_nothing_is_said_that_is_not_known():

@@ -67,6 +67,19 @@ def test_the_memory_chart_names_the_peak_the_phases_the_categories_and_the_budge
     assert plot.get("aria-label") == trace_of(10).sentence
 
 
+def test_with_two_micro_batches_no_phase_is_without_a_name():
+    turns = [
+        (Phase.FORWARD, 15),
+        (Phase.BACKWARD, 22),
+        (Phase.FORWARD, 15),
+        (Phase.BACKWARD, 27),
+        (Phase.OPTIMIZER, 21),
+    ]
+    events = [Event(1, Category.ACTIVATION, phase, "", "") for phase, count in turns for _ in range(count)]
+    written = texts(memory_chart(replace(trace_of(1), events=tuple(events))))
+    assert {"forward", "backward", "optimizer"} <= {*written}
+
+
 def test_a_forward_as_short_as_that_of_gpt_2_has_its_name():
     lengths = {Phase.FORWARD: 15, Phase.BACKWARD: 55, Phase.OPTIMIZER: 30}
     events = [Event(1, Category.ACTIVATION, phase, "", "") for phase, count in lengths.items() for _ in range(count)]
@@ -82,6 +95,16 @@ def test_where_forward_and_backward_take_turns_both_have_their_names():
     assert {"forward", "backward"} <= {*written}
     rare = (*trace_of(50).events, Event(1, Category.GRADIENT, Phase.OPTIMIZER, "", ""))  # it has no room at all
     assert "optimizer" not in texts(memory_chart(replace(trace_of(1), events=rare)))
+
+
+def test_the_name_of_the_peak_stands_at_its_mark_where_a_limit_is_near():
+    """Not at the right end, because the limit's own name is in between."""
+    trace = trace_of(10)
+    trace = replace(trace, events=tuple(replace(event, module=30 * "m") for event in trace.events))
+    for part in (1.05, 1.1, 1.15, 1.2):
+        plot = parse(memory_chart(trace, budget=int(part * trace.peak_allocated)))[1]
+        (name,) = [text for text in plot.iter(f"{SVG}text") if text.text.startswith("peak")]
+        assert name.get("x") == plot.find(f"{SVG}circle").get("cx")
 
 
 def test_a_budget_far_above_the_peak_leaves_the_step_its_height():
@@ -180,6 +203,7 @@ def test_while_a_run_goes_on_the_time_that_is_left_is_said_and_then_which_run_it
     )
     assert [text for text in going_on if text not in over] == ["step 6 of 10", "about 2.0 s left"]
     assert [text for text in over if text not in going_on] == ["last run: step 6 of 10", "batch 8 · width <16>"]
+    assert "nowrap" not in steps_chart(steps, [], 10, name="last run", settings="batch 8")  # it would widen the panel
 
 
 def test_a_step_without_events_is_drawn():

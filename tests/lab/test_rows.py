@@ -74,6 +74,13 @@ def test_the_best_is_the_fastest_that_fits_the_budget(rows):
     assert f"{STAR} the fastest within the budget" in table(rows, "settings", 400 * MIB)
 
 
+def test_where_no_step_was_timed_none_is_said_to_be_the_fastest():
+    untimed = replace(MEASURED, steps=MEASURED.steps[:1])  # the first warms up
+    rows = add(add((), untimed, NAMES), replace(untimed, settings={"batch_size": 1}), NAMES)
+    assert best(rows, None) == set()
+    assert STAR not in table(rows, "settings", None)
+
+
 def test_what_ran_here_is_not_compared_with_what_is_predicted_for_a_card(rows):
     measured = run(64, 1, 0.1, MEASURED)
     both = add(add(rows, measured, NAMES), measured, NAMES)
