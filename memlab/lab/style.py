@@ -18,6 +18,7 @@ _LAYOUT = """
 .memlab .memlab-left{flex:1 1 340px;min-width:300px}
 .memlab .memlab-right{flex:3 1 470px;min-width:0}
 .memlab .jupyter-button.mod-success{background:var(--memlab-good);color:var(--memlab-ground)}
+.memlab .memlab-left :focus-visible{outline:2px solid var(--memlab-link)!important;outline-offset:1px}
 """
 
 

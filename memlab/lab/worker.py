@@ -2,7 +2,6 @@
 
 import atexit
 import ctypes
-import itertools
 import math
 import os
 import threading
@@ -28,8 +27,14 @@ class Stopping(threading.Event):
     def __init__(self) -> None:
         super().__init__()
         self._deadline = math.inf
+        self._heard = -math.inf  # when the job was told that it should end
         self._thread: int | None = None  # that can be broken off
         self._lock = threading.Lock()
+
+    def set(self) -> None:
+        """Ask it to end now."""
+        self.within(0.0)
+        super().set()
 
     def within(self, seconds: float) -> None:
         """Ask it to end when so many seconds are over, or earlier, if that was asked before."""
@@ -39,9 +44,22 @@ class Stopping(threading.Event):
         """Let it take its time after all."""
         self._deadline = math.inf
 
-    def is_set(self) -> bool:
-        """Whether it should end."""
+    @property
+    def is_asked(self) -> bool:
+        """Whether it should end, for others than the job."""
         return super().is_set() or time.monotonic() > self._deadline
+
+    def is_set(self) -> bool:
+        """Whether it should end, for the job, which then does."""
+        asked = self.is_asked
+        if asked and self._heard < 0:
+            self._heard = time.monotonic()
+        return asked
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it should have ended :data:`GRACE` seconds ago and, if it was told, that is as long ago."""
+        return self.is_asked and time.monotonic() >= max(self._deadline, self._heard) + GRACE
 
     @contextmanager
     def breakable(self) -> Iterator[None]:
@@ -57,7 +75,7 @@ class Stopping(threading.Event):
     def break_off(self) -> None:
         """Raise ``Stopped`` in the thread that is within :meth:`breakable`, at its next line of Python."""
         with self._lock:
-            if self._thread is not None and self.is_set():
+            if self._thread is not None and self.is_late:
                 thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(Stopped)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
 
@@ -117,16 +135,16 @@ class Job(Future[Any]):
         self.set_result(None)
 
     def insist(self) -> None:
-        """Break it off if it has not ended :data:`GRACE` seconds after it was asked to."""
+        """Break it off once it is late; not earlier, for within PyTorch's C++ that may abort the process."""
         if self._insisting is None:
             self._insisting = threading.Thread(target=self._insist, name="memlab lab, stopping", daemon=True)
             self._insisting.start()
 
     def _insist(self) -> None:
-        for tried in itertools.count():
-            if wait([self], GRACE).done:
-                return
-            if tried == 1 and self.stopping.is_set():
+        late = 0
+        while not wait([self], GRACE).done:
+            late += self.stopping.is_late
+            if late == 2:
                 self.on_stuck()
             self.stopping.break_off()  # again and again: a bare except may catch it
 
@@ -250,7 +268,7 @@ class Worker:
         """For a prediction: the job that predicts the same, or None when what is going on has been asked to end."""
         self._drop_waiting()
         job = self._current
-        if job is None or job.name is None or job.stopping.is_set():
+        if job is None or job.name is None or job.stopping.is_asked:
             return None
         if job.name != name:
             self._end(job, 0.0 if job.is_idle and not patient else PATIENCE)

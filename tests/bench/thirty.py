@@ -25,7 +25,7 @@ from memlab.units import MIB
 
 KERNELS, TRAINING, USUAL = 30, 10, 3
 MOVES = 3
-TRIED, TRIED_BY_ONE, RUNS = 30, 200, 3  # as a compressed hour
+TRIED, TRIED_BY_ONE, RUNS = 10, 150, 3  # as a compressed hour
 SOON = 900
 
 # Moves the slider like a hand that waits for the exact picture, and tells the seconds of each move.

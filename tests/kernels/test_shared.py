@@ -1,7 +1,9 @@
 """Forked kernels are like others: they begin, run, are interrupted, restarted and killed, and leave nothing."""
 
 import importlib
+import json
 import os
+import stat
 import sys
 import time
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from jupyter_client.manager import KernelManager
 
 from memlab import predict
 from memlab.kernels import shared
+from memlab.kernels.launch import ADDRESS
 from memlab.kernels.nursery import changed_at
 from memlab.kernels.shared import shared_kernels
 from tests.lab.loops import train
@@ -46,6 +49,14 @@ def run(client, code):
     told = []
     client.execute_interactive(code, timeout=SOON, output_hook=lambda m: told.append(m["content"]))
     return "".join(content.get("text") or content.get("evalue") or "" for content in told)
+
+
+def test_only_who_started_it_can_ask_for_a_kernel():
+    (spec,) = Path(os.environ[shared.PATH].partition(os.pathsep)[0]).glob("kernels/*/kernel.json")
+    socket = Path(json.loads(spec.read_text())["env"][ADDRESS])
+    assert socket.is_socket()
+    folder = socket.parent.stat()
+    assert (stat.S_IMODE(folder.st_mode), folder.st_uid) == (0o700, os.getuid())
 
 
 def is_alive(process):

@@ -225,6 +225,28 @@ def test_a_job_that_does_not_end_is_broken_off_and_the_next_begins(monkeypatch):
     assert worker.submit(lambda stopping: 7).result(SOON) == 7
 
 
+def test_a_job_that_ends_when_its_seconds_are_over_is_not_broken_off(monkeypatch):
+    """Within PyTorch's C++ that may abort the process, as on a machine where thirty predict."""
+    monkeypatch.setattr(module, "PATIENCE", 1.0)
+    monkeypatch.setattr(module, "GRACE", 1.0)
+    worker, begun = Worker(), threading.Event()
+
+    def slow(stopping):
+        with stopping.breakable():
+            begun.set()
+            while not stopping.is_set():
+                time.sleep(0.001)
+            told = time.monotonic()
+            while time.monotonic() < told + 0.3:
+                pass
+        return "ended"
+
+    job = worker.submit(slow, "slow")
+    assert begun.wait(SOON)
+    worker.submit(lambda stopping: None, "next").result(SOON)
+    assert job.result() == "ended"
+
+
 def test_what_a_job_that_was_ended_leaves_switched_off_is_on_for_the_next():
     worker, begun = Worker(), threading.Event()
 

@@ -9,9 +9,11 @@ from torch.nn.modules import module
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from memlab import measure, predict
+from memlab.errors import Stopped
 from memlab.nets import MLP
 from memlab.vgpu import find_card
 from memlab.vgpu.current import Prediction
+from memlab.vgpu.internals import FAKE_MODE, unset_mode
 from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.mode import VirtualMode
 
@@ -46,6 +48,20 @@ def train(device, *, failure=None):
             optimizer.step()
             optimizer.zero_grad()
             yield loss
+
+
+def test_what_is_broken_off_while_pytorch_has_set_the_mode_aside_ends_as_it_was_ended():
+    prediction = Prediction(find_card("T4"), VirtualMemory(find_card("T4")))
+    before = state()
+
+    def broken_off():
+        with VirtualMode(prediction):
+            unset_mode(FAKE_MODE)  # and Stop, or Ctrl-C, comes before it is put back
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        broken_off()
+    assert state() == before
 
 
 @pytest.fixture(autouse=True, scope="module")
