@@ -1,8 +1,9 @@
 """What ipywidgets leaves out for keyboards and screen readers, put right on the page.
 
 A slider's name and value stand beside it, and the handle, which takes the keys, has no name and where values double a
-place in the row for its value. And a notebook takes keys that a widget waits for: arrows move to another cell, letters
-change or delete it. In a widget's HTML no script runs but an event's: this one's when the style has come to the page.
+place in the row for its value; Tab stops at what is written beside it, for nothing. And a notebook takes keys that a
+widget waits for: arrows move to another cell, letters change or delete it. In a widget's HTML no script runs but an
+event's: this one's when the style has come to the page.
 """
 
 # Modified keys, as Ctrl+S, stay the notebook's: https://lumino.readthedocs.io, CommandRegistry.processKeydownEvent.
@@ -14,6 +15,7 @@ const say = () => box.querySelectorAll('.widget-slider').forEach(slider => {
   if (handle && told) {
     set('aria-label', slider.querySelector('label').textContent);
     set('aria-valuetext', told.textContent);
+    told.contentEditable === 'true' && (told.contentEditable = 'false');
   }
 });
 new MutationObserver(say).observe(box, {childList: true, subtree: true, attributeFilter: ['aria-valuetext']});

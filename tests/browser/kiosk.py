@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 from tests.browser.axe import findings
 from tests.browser.jupyter import browser_page, free_port, own_settings
 from tests.browser.panel import Panel, panels
+from tests.browser.walk import controls, open_all, unnamed, walk
 from tests.environments import ROOT
 
 pytestmark = pytest.mark.xdist_group("kiosk")  # one server for all
@@ -105,11 +106,16 @@ def test_it_hands_out_no_files(page, address):
 
 
 def test_a_screen_reader_can_use_it_in_light_and_dark(page, address):
+    panel = Panel(page)
+    open_all(panel)
     assert findings(page) == []
     page.goto(f"{address}&theme=dark")
     expect(panels(page)).to_have_count(1, timeout=120_000)
-    Panel(page).shoot("kiosk_dark")
+    open_all(panel)
+    panel.shoot("kiosk_dark")
     assert findings(page) == []
+    assert unnamed(panel) == []
+    assert walk(panel) == list(range(len(controls(panel))))
 
 
 def test_who_comes_when_all_places_are_taken_is_told_and_a_page_that_is_left_makes_room(page, address):

@@ -12,10 +12,12 @@ from playwright.sync_api import Page
 from tests.browser.axe import findings
 from tests.browser.jupyter import browser_page, jupyterlab, run_all_cells, save, shut_kernels_down, wait_for_all_cells
 from tests.browser.panel import Panel, panels
+from tests.browser.walk import controls, goes_down, open_all, operate, save_all, unnamed, unseen, walk
 from tests.notebooks.cells import NOTEBOOKS, ROOT, code_cells, faults
 
 # Of every kind of panel one: a slider, switches, two panels, doubling steps and ranks, menus alone, a budget.
 FEW = ("00", "07", "14", "16", "17", "20")
+WALKED = ("00", "16")  # every control of whose panel is used by keys, one with a slider, one with ranks
 CHOSEN = [path for path in NOTEBOOKS if "MEMLAB_QUICK" not in os.environ or path.name.startswith(FEW)]
 
 
@@ -68,8 +70,18 @@ def test_a_reader_runs_the_notebook_and_uses_its_panels(folder, jupyter, page, n
         panel.move()
         panel.run()
         panel.shoot(f"{notebook.stem}_{place}")
+    walked = [Panel(page)] if notebook.name.startswith(WALKED) else []
+    for panel in walked:
+        assert operate(panel) == []
+        open_all(panel)
+        assert unnamed(panel) == []
+        assert walk(panel) == list(range(len(controls(panel))))
+        assert goes_down(panel)
+        assert len(save_all(panel)) == 3
+        panel.shoot(f"{notebook.stem}_open")
     for theme in ("Dark", "Light"):
         choose_theme(page, theme)
         assert findings(page, ".jp-OutputArea-output") == []
+        assert [unseen(panel) for panel in walked] == [[] for panel in walked]
     assert list(faults(save(page, folder / notebook.name))) == []
     shut_kernels_down(page, jupyter)

@@ -8,6 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 
 SCREENSHOTS = os.environ.get("MEMLAB_SCREENSHOTS")  # a folder, for whoever wants to look
 SLIDERS = '[role="slider"], .ui-slider-handle'  # ipywidgets 8 and 7
+PREDICTED = re.compile(r"^predicted for an? ")
 ENDED = re.compile(r"(Stopped|Done|Out of memory) after \d+ of \d+ steps\. Ready\.|Nothing is running")
 SOON = 120_000  # milliseconds, on a busy machine
 
@@ -37,7 +38,7 @@ class Panel:
         control.focus()
         self.page.keyboard.press(there)
         expect(heading).not_to_have_text(before, timeout=SOON)
-        expect(self.box.get_by_text(re.compile(r"^predicted for an? "))).to_be_visible(timeout=SOON)
+        expect(self.box.get_by_text(PREDICTED)).to_be_visible(timeout=SOON)
         self.page.keyboard.press(back)
         expect(heading).to_have_text(before, timeout=SOON)
 
