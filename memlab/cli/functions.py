@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from memlab.cli.report import output_file
 from memlab.errors import BadValue
 
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, steps: int, budget: str) -
     parser.add_argument("settings", nargs="*", metavar="key=value", help="passed on: arguments, or a script's options")
     parser.add_argument("--steps", type=read_value, default=steps, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--budget", metavar="SIZE", help=budget)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the trace there")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the trace there")
 
 
 def is_script(target: str) -> bool:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from memlab.cli.functions import add_arguments, is_script, load_function, read_settings, read_value
-from memlab.cli.report import show, title
+from memlab.cli.report import output_file, show, title
 from memlab.units import parse_bytes
 
 
@@ -25,7 +25,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--world-size", type=read_value, metavar="N", help="how many ranks train together (one of them)"
     )
     parser.add_argument(
-        "--snapshot", type=Path, metavar="FILE", help="write what the allocator does there, for pytorch.org/memory_viz"
+        "--snapshot",
+        type=output_file,
+        metavar="FILE",
+        help="write what the allocator does, for pytorch.org/memory_viz",
     )
     parser.set_defaults(run=run)
 

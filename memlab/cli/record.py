@@ -1,8 +1,8 @@
 """``memlab record --out FILE``: what a matrix of training loops really takes on this GPU."""
 
 import argparse
-from pathlib import Path
 
+from memlab.cli.report import output_file
 from memlab.errors import BadValue
 
 
@@ -18,7 +18,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--minutes", type=float, default=8, metavar="N", help="how long (default: %(default)s)")
     parser.add_argument("--device", metavar="D", help="cpu or cuda (default: cuda where there is one)")
     parser.add_argument("--gpu", metavar="CARD", help="record the predictions for this card, to try the command out")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the recording, begun or gone on with")
+    parser.add_argument(
+        "--out", type=output_file, required=True, metavar="FILE", help="the recording, new or gone on with"
+    )
     parser.add_argument("--list", action="store_true", help="name the cases and do nothing")
     parser.set_defaults(run=run)
 

@@ -1,5 +1,7 @@
 """A trace as lines of text."""
 
+import argparse
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +12,17 @@ from memlab.units import format_bytes
 
 if TYPE_CHECKING:
     from memlab.trace import Trace
+
+
+def output_file(text: str) -> Path:
+    """The path of a file that shall be written, from the command line.
+
+    Raises:
+        ArgumentTypeError: it names a folder; pathlib would forget the slash, and a file of that name be overwritten.
+    """
+    if text.endswith(("/", os.sep)):
+        raise argparse.ArgumentTypeError(f"{text!r} names a folder: give a file in it.")
+    return Path(text)
 
 
 def show(title: str, trace: "Trace", file: Path | None) -> None:

@@ -1,6 +1,7 @@
 import errno
 import os
 import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -244,3 +245,11 @@ def test_an_error_of_memlab_itself_is_not_hidden(monkeypatch):
     monkeypatch.setattr("memlab.cli.logbook.read", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["logbook"])
+
+
+def test_a_folder_is_no_file_to_write(loop, capsys):
+    before = Path(loop).read_text()
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["measure", f"{loop}:train", "--device", "cpu", "--json", f"{loop}/"])
+    assert f"argument --json: '{loop}/' names a folder: give a file in it." in capsys.readouterr().err
+    assert Path(loop).read_text() == before
