@@ -259,6 +259,8 @@ def test_a_slider_that_is_moved_as_soon_as_it_is_shown_follows_with_what_is_pred
     slow.step.release(100)
     wait_for(lambda: session.screen.pending == "")
     assert asked.done()
+    monkeypatch.setattr(worker, "REST", 0.01)
+    session._worker.rest(at_once=True)  # or its thread would rest for as long as that
 
 
 def test_a_cell_holds_what_is_ahead_and_forgets_for_it_may_change_what_train_reads(monkeypatch):
