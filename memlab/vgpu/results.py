@@ -66,8 +66,6 @@ class Generations:
 _answers = Generations()
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _TAGS = (torch.Tag.inplace_view, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
-
-
 _MOVE = torch.ops.aten._to_copy.default  # the one operator that makes a tensor of the card from one of the host alone
 _REAL = (torch.Tensor, torch.nn.Parameter)
 

@@ -32,15 +32,23 @@ class Panel:
 
     def move(self) -> None:
         """Move a control by a key, see what is predicted then, and move it back."""
-        control, heading = self.control(), self.box.locator(".memlab-right b").first
-        before = heading.inner_text()
-        there, back = ("ArrowLeft", "ArrowRight") if _is_at_end(control) else ("ArrowRight", "ArrowLeft")
-        control.focus()
-        self.page.keyboard.press(there)
-        expect(heading).not_to_have_text(before, timeout=SOON)
-        expect(self.box.get_by_text(PREDICTED)).to_be_visible(timeout=SOON)
+        heading, before = self.heading(), self.heading().inner_text()
+        there, back = ("ArrowLeft", "ArrowRight") if _is_at_end(self.control()) else ("ArrowRight", "ArrowLeft")
+        self.choose(there)
         self.page.keyboard.press(back)
         expect(heading).to_have_text(before, timeout=SOON)
+
+    def choose(self, key: str) -> None:
+        """Move a control by this key, and see what is predicted then."""
+        heading, before = self.heading(), self.heading().inner_text()
+        self.control().focus()
+        self.page.keyboard.press(key)
+        expect(heading).not_to_have_text(before, timeout=SOON)
+        expect(self.box.get_by_text(PREDICTED)).to_be_visible(timeout=SOON)
+
+    def heading(self) -> Locator:
+        """The settings above the picture."""
+        return self.box.locator(".memlab-right b").first
 
     def run(self) -> None:
         """Run until a step has been measured and drawn, then stop."""

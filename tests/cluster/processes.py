@@ -2,11 +2,9 @@
 
 import os
 import socket
-import time
 from contextlib import suppress
 from pathlib import Path
 
-SOON = 60
 LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 
 
@@ -51,11 +49,3 @@ def in_use(port):
     """Whether somebody listens there."""
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + SOON
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-    return found

@@ -15,7 +15,8 @@ from memlab.cluster import ClusterRun, measure
 from memlab.cluster.faults import failure
 from memlab.errors import RankFailed
 from tests.cluster import faulty
-from tests.cluster.processes import in_use, mark, marked, ports, wait_for
+from tests.cluster.processes import in_use, mark, marked, ports
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 5  # in which a rank that was killed has been reported
@@ -51,8 +52,11 @@ def test_a_killed_rank_is_named_and_nothing_is_left(word, tmp_path):
     assert not any(map(in_use, listened))
 
 
-def test_an_exception_in_one_rank_comes_out_with_its_line_and_the_next_run_starts_clean(word, tmp_path, monkeypatch):
+def test_an_exception_in_one_rank_comes_out_with_its_line_and_the_next_run_starts_clean(
+    word, tmp_path, tmp_path_factory, monkeypatch
+):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiler")))  # PyTorch keeps it, anyhow
     monkeypatch.setattr(tempfile, "tempdir", None)
     with pytest.raises(RankFailed) as caught:
         measure(faulty.train, steps=10**6, fault="raises")

@@ -5,7 +5,6 @@ import json
 import os
 import stat
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,9 +17,9 @@ from memlab.kernels.launch import ADDRESS
 from memlab.kernels.nursery import changed_at
 from memlab.kernels.shared import shared_kernels
 from tests.lab.loops import train
+from tests.waiting import SOON, wait_for
 
 ROOT = Path(__file__).parents[2]
-SOON = 60
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked on Linux only")
 
 
@@ -61,13 +60,6 @@ def test_only_who_started_it_can_ask_for_a_kernel():
 
 def is_alive(process):
     return Path(f"/proc/{process}").exists()
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def test_a_module_that_has_changed_since_it_was_loaded_is_noticed(tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ import pytest
 
 from memlab.lab import worker as module
 from memlab.lab.worker import Worker
-from tests.lab.loops import SOON, Slow
+from tests.lab.loops import Slow
+from tests.waiting import SOON
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,12 @@
-"""Training loops for the tests of sessions and panels, and how to wait for what they do."""
+"""Training loops for the tests of sessions and panels."""
 
 import threading
-import time
 from typing import ClassVar
 
 import torch
 from torch import nn
 
-SOON = 60
+from tests.waiting import SOON
 
 
 def train(device, *, batch_size=8, width=16, compiled=False, optimizer="SGD"):
@@ -36,10 +35,3 @@ class Slow:
             self.in_step.set()
             assert self.step.acquire(timeout=SOON)
             yield torch.ones(batch_size).sum()
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)

@@ -13,8 +13,9 @@ from memlab.lab import Lab, cells, forecast, worker
 from memlab.lab.remembered import Case, Known, Remembered
 from memlab.nets import GPT
 from memlab.trace import Trace
-from tests.lab.loops import SOON, Slow, train, wait_for
+from tests.lab.loops import Slow, train
 from tests.lab.test_session import make, predicted
+from tests.waiting import SOON, wait_for
 
 
 def known(session):

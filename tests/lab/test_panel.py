@@ -12,7 +12,8 @@ import pytest
 from memlab.errors import BadTrain, BadValue
 from memlab.lab import Lab
 from memlab.lab.svg import text_width
-from tests.lab.loops import SOON, Slow, train, wait_for
+from tests.lab.loops import Slow, train
+from tests.waiting import SOON, wait_for
 
 
 def make(train=train, **options):

@@ -10,7 +10,7 @@ from memlab.lab.ranks import make_choice_of_ranks
 from memlab.lab.session import Session
 from tests.cluster import faulty
 from tests.cluster.processes import mark, marked
-from tests.lab.loops import SOON, wait_for
+from tests.waiting import SOON, wait_for
 
 
 def uneven(device, *, width=16):

@@ -6,8 +6,9 @@ import pytest
 
 from memlab.errors import MemlabError
 from memlab.lab import recorded
-from tests.lab.loops import Slow, wait_for
+from tests.lab.loops import Slow
 from tests.lab.test_panel import make, shown
+from tests.waiting import wait_for
 
 
 def none(refusal):

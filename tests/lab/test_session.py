@@ -17,7 +17,8 @@ from memlab.lab import worker
 from memlab.lab.session import Session
 from memlab.lab.steady import MOST_STEPS
 from memlab.units import format_bytes
-from tests.lab.loops import SOON, Slow, train, wait_for
+from tests.lab.loops import Slow, train
+from tests.waiting import SOON, wait_for
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,8 +13,8 @@ import torch
 from memlab.errors import MemlabError
 from memlab.lab import Lab, worker
 from tests.conftest import SEED
-from tests.lab.loops import wait_for
 from tests.lab.test_panel import button, registered
+from tests.waiting import wait_for
 
 ACTIONS = 1000
 STEPS = 4
@@ -28,7 +28,7 @@ AT_REST = re.compile(
     rf"|(Done|Stopped|Out of memory|The training loop ended) after [1-{STEPS}] of {STEPS} steps\. Ready\."
     r"|Stopped before the first step\. Ready\."
     r"|(RuntimeError: mine|SystemExit: enough) .*Fix it and press Run again\."
-    r"|train yielded .*"
+    r"|train yielded a str: yield one number, the loss of the step \(or None\)\."
 )
 GOING_ON = re.compile(r"Training\. Stop ends the run\.|Stopping\.|Waiting for another run to end\.")
 CAUSES = (RuntimeError, SystemExit, MemlabError)  # what a run may end with, all of it told

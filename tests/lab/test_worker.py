@@ -12,9 +12,7 @@ from memlab.cluster.size import cores
 from memlab.errors import Stopped
 from memlab.lab import worker as module
 from memlab.lab.worker import Worker, is_crowded
-from tests.lab.loops import wait_for
-
-SOON = 60
+from tests.waiting import SOON, wait_for
 
 
 def test_a_job_runs_in_a_daemon_thread_and_its_result_is_kept():
