@@ -56,6 +56,11 @@ class Rank:
             case _ if message.kind == GONE:
                 self.gone = True
 
+    @property
+    def died(self) -> bool:
+        """Whether its process has ended without a word."""
+        return self.gone and not (self.ended or self.error)
+
     def silent(self, seconds: float) -> bool:
         """Whether it has said nothing for more than so many seconds, although it has not ended."""
         return not self.ended and time.monotonic() - self.heard > seconds

@@ -27,6 +27,7 @@ TIMEOUT = 120.0  # seconds without a word of a rank
 START = 120.0  # seconds to the first one: more than a slow machine takes to import PyTorch
 LOOK = 0.1  # seconds between two looks at whether the run shall stop
 ANSWER = 0.5  # seconds in which a rank that is asked where it stands has begun to say so
+LAST = 0.5  # seconds in which it is heard here that a rank has died, after another has failed by it
 GRACE = 3.0  # seconds in which the other ranks, and torchrun, may say why a run has failed
 
 
@@ -167,22 +168,23 @@ class ClusterRun:
             self._ranks[message.rank].take(message)
         return message is not None
 
-    def _wait(self, condition: Callable[[], bool]) -> None:
-        """Go on listening until something is so, or the time of grace is over."""
-        deadline = time.monotonic() + GRACE
+    def _wait(self, condition: Callable[[], bool], seconds: float = GRACE) -> None:
+        """Go on listening until something is so, or so many seconds are over."""
+        deadline = time.monotonic() + seconds
         while not condition() and time.monotonic() < deadline and not self._stopping.is_set():
             self._hear(LOOK)
 
     def _check(self) -> None:
         """Raise if the run cannot come to its end any more."""
-        if self._launch.is_over or any(rank.error or (rank.gone and not rank.ended) for rank in self._ranks):
+        if self._launch.is_over or any(rank.error or rank.died for rank in self._ranks):
             self._fail()
         if any(rank.silent(max(self._timeout, START if not rank.pid else 0)) for rank in self._ranks):
             self._fall_silent()
 
     def _fail(self) -> None:
-        # torchrun ends the other ranks, and then says which it saw end first, and how.
-        self._wait(lambda: self._launch.is_over)
+        self._wait(self._has_died, LAST)
+        if self._has_died():  # torchrun ends the other ranks, and then says which it saw end, and how
+            self._wait(lambda: self._launch.is_over)
         if all(rank.ended for rank in self._ranks) or self._stopping.is_set():
             return
         self._end()
@@ -190,6 +192,9 @@ class ClusterRun:
         count = len(self.steps)
         when = f"after {count} step{'' if count == 1 else 's'}" if count else "before its first step had ended"
         raise faults.failure(errors, list(self._launch.printed), when)
+
+    def _has_died(self) -> bool:
+        return any(rank.died for rank in self._ranks)
 
     def _fall_silent(self) -> None:
         # Where one rank is stuck, the others wait for it: all of them are asked where they stand.

@@ -42,8 +42,11 @@ def main(ranks: int, logs: str, arguments: list[str]) -> None:
 
 def _rank(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the launcher's own handler came with the fork
-    if status := worker.main(arguments):
-        sys.exit(status)
+    if worker.main(arguments):
+        # It has said why. It stays until it is ended, for the launcher looks at forked ranks now and then, and of two
+        # that have ended meanwhile it names any: here the one that was killed, by which this one failed.
+        while True:
+            signal.pause()
 
 
 if __name__ == "__main__":
