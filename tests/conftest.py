@@ -4,11 +4,14 @@ import os
 import random
 import shutil
 import tempfile
+from contextlib import ExitStack
 from multiprocessing.util import Finalize
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from memlab.kernels.shared import shared_processes
 
 # The smallest sizes, for the tests and for the kernels that run the notebooks.
 os.environ.setdefault("MEMLAB_SIZE", "ci")
@@ -28,6 +31,10 @@ def pytest_configure(config):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where pytest keeps the last three tmp_path
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ.setdefault("MEMLAB_LOGBOOK", os.path.join(folder, "logbook.jsonl"))
+    if getattr(config.option, "dist", "no") != "no":  # many tests: kernels and ranks begin as under `memlab lab`
+        processes = ExitStack()
+        processes.enter_context(shared_processes())
+        config.add_cleanup(processes.close)
 
 
 # Another seed must be as good: MEMLAB_TEST_SEED=7 pytest tests

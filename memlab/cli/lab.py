@@ -7,7 +7,7 @@ from pathlib import Path
 
 from memlab.errors import MemlabError
 from memlab.files import resolved
-from memlab.kernels.shared import shared_kernels
+from memlab.kernels.shared import shared_processes
 from memlab.shipped import copy_notebooks, is_copy, shipped_folder
 
 DEFAULT = Path("memlab-notebooks")
@@ -69,5 +69,5 @@ def _run_jupyterlab(options: list[str]) -> None:
             f"JupyterLab does not start in {sys.executable} ({error}): "
             'install it there with python -m pip install "jupyterlab>=4,<5".'
         ) from error
-    with shared_kernels():
+    with shared_processes():
         LabApp.launch_instance(options)

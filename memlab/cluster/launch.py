@@ -13,13 +13,14 @@ from pathlib import Path
 
 from memlab.cluster.lines import ADDRESS
 from memlab.cluster.size import threads
+from memlab.forked import ADDRESS as NURSERY
 
 KEPT_LINES = 200  # of what torchrun and the ranks print
 SECONDS_TO_END = 3.0
 
 
 class Launch:
-    """``python -m memlab.cluster.torchrun RANKS LOGS ...``: see there.
+    """``python -m memlab.cluster.torchrun RANKS LOGS ...``, see there; forked where that can be done.
 
     Args:
         ranks: how many.
@@ -31,7 +32,7 @@ class Launch:
         # torchrun may be killed before it has removed the folder of its logs.
         self._logs = tempfile.TemporaryDirectory(prefix="memlab-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "memlab.cluster.torchrun", str(ranks), self._logs.name, *arguments],
+            [sys.executable, *_modules(), str(ranks), self._logs.name, *arguments],
             env=_environment(ranks, address),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -70,6 +71,10 @@ class Launch:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             self.printed.extend(lines)
+
+
+def _modules() -> list[str]:
+    return ["-m", *(["memlab.forked"] if NURSERY in os.environ else []), "memlab.cluster.torchrun"]
 
 
 def _kill_group(leader: int) -> None:

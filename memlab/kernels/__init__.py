@@ -1,1 +1,1 @@
-"""Kernels that begin at once and share what they have in common: forked from one process that has loaded PyTorch."""
+"""Jupyter's kernels, forked from one process that has loaded PyTorch; it forks the ranks of their runs too."""

@@ -1,11 +1,13 @@
-"""``python -m memlab.kernels.nursery``: loads PyTorch and memlab once, and forks a kernel for each that is asked for.
+"""``python -m memlab.kernels.nursery``: loads PyTorch and memlab once, and forks a process for each that is asked for.
 
-Its standard input is the socket that it listens at. It ends when the process that started it has.
+A kernel of Jupyter's, say, or the launcher of ranks: whatever ``python -m MODULE ARGUMENT...`` would start. Its
+standard input is the socket that it listens at. It ends when the process that started it has.
 """
 
 import gc
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -18,26 +20,27 @@ INLINE = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it, wh
 
 
 def main(listener: socket.socket, parent: int) -> None:
-    """Fork kernels for as long as the process ``parent`` lives."""
+    """Fork processes for as long as the process ``parent`` lives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for Jupyter
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a kernel's end here
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for another's end here
     _load()
     loaded = changed_at()
     while os.getppid() == parent:
         ready, _, _ = select.select([listener], [], [], 1.0)
         if ready:
             line, _ = listener.accept()
-            # Who has installed or edited something begins anew to have it: then the kernel is one of the usual kind.
+            # Who has installed or edited something begins anew to have it: then it is a process of the usual kind.
             if changed_at(loaded) == loaded and os.fork() == 0:
                 listener.close()
-                _become_kernel(line)
+                _become(line)
                 return
             line.close()
 
 
 def _load() -> None:
-    """What kernels have in common, all of it before there is a thread: only the thread that forks lives on."""
+    """What these processes have in common, all of it before there is a thread: only the thread that forks lives on."""
     os.environ.setdefault("MPLBACKEND", INLINE)
+    os.environ["JPY_PARENT_PID"] = "1"  # ipykernel reads it now: a kernel need not look out for its parent's end
     import ipykernel.kernelapp  # noqa: F401
     import torch
 
@@ -58,10 +61,10 @@ def changed_at(files: Iterable[str] | None = None) -> dict[str, int]:
     return {file: os.stat(file).st_mtime_ns if os.path.exists(file) else 0 for file in files}
 
 
-def _become_kernel(line: socket.socket) -> None:
-    """Be the kernel that was asked for, until it ends."""
-    import ipykernel.kernelapp
+def _become(line: socket.socket) -> None:
+    """Be the process that was asked for, until it ends."""
     import numpy as np
+    import torch
 
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -70,11 +73,14 @@ def _become_kernel(line: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    sys.path[:0] = [request["folder"], *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():  # PyTorch reads it when it is loaded
+        torch.set_num_threads(int(threads))
     np.random.seed()
-    threading.Thread(target=_end_with, args=(line,), name="memlab kernel", daemon=True).start()
+    threading.Thread(target=_end_with, args=(line,), name="memlab process", daemon=True).start()
     line.sendall(b"k")
-    # 1: it has a parent, whose end it need not look out for.
-    ipykernel.kernelapp.launch_new_instance(argv=["-f", request["file"], "--IPKernelApp.parent_handle=1"])
+    sys.argv[1:] = request["arguments"]
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
 def _receive(line: socket.socket) -> dict[str, Any]:
@@ -88,7 +94,7 @@ def _receive(line: socket.socket) -> dict[str, Any]:
 
 
 def _end_with(line: socket.socket) -> None:
-    """When the process that Jupyter takes for the kernel is killed, so is this one, and what it started."""
+    """When the process that stands for this one is killed, so is this one, and what it started."""
     line.recv(1)
     os.killpg(0, signal.SIGKILL)
 

@@ -1,10 +1,12 @@
 """Forked kernels are like others: they begin, run, are interrupted, restarted and killed, and leave nothing."""
 
 import importlib
-import json
 import os
+import signal
 import stat
+import subprocess
 import sys
+from collections import deque
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,10 +14,13 @@ import pytest
 from jupyter_client.manager import KernelManager
 
 from memlab import predict
+from memlab.cluster import ClusterRun
+from memlab.errors import RankFailed
+from memlab.forked import ADDRESS
 from memlab.kernels import shared
-from memlab.kernels.launch import ADDRESS
 from memlab.kernels.nursery import changed_at
-from memlab.kernels.shared import shared_kernels
+from memlab.kernels.shared import shared_processes
+from tests.cluster import faulty
 from tests.lab.loops import train
 from tests.waiting import SOON, wait_for
 
@@ -25,7 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked on Linux
 
 @pytest.fixture(scope="module", autouse=True)
 def _nursery():
-    with shared_kernels():
+    with shared_processes():
         yield
 
 
@@ -51,8 +56,7 @@ def run(client, code):
 
 
 def test_only_who_started_it_can_ask_for_a_kernel():
-    (spec,) = Path(os.environ[shared.PATH].partition(os.pathsep)[0]).glob("kernels/*/kernel.json")
-    socket = Path(json.loads(spec.read_text())["env"][ADDRESS])
+    socket = Path(os.environ[ADDRESS])
     assert socket.is_socket()
     folder = socket.parent.stat()
     assert (stat.S_IMODE(folder.st_mode), folder.st_uid) == (0o700, os.getuid())
@@ -83,6 +87,8 @@ from tests.lab.loops import train
 """
 PREDICTED = f"""{LOOP}
 from memlab import predict
+from memlab.cluster import ClusterRun
+from memlab.errors import RankFailed
 print(predict(train, batch_size=64).peak_allocated)
 """
 
@@ -111,11 +117,13 @@ def test_two_kernels_draw_different_numbers():
 
 def test_it_is_interrupted_restarted_and_killed_with_all_that_it_started():
     with kernel() as (manager, client):
-        client.execute("import time\nprint('begun', flush=True)\ntime.sleep(600)")
+        asked = client.execute("import time\nprint('begun', flush=True)\ntime.sleep(600)")
         while "begun" not in client.get_iopub_msg(timeout=SOON)["content"].get("text", ""):
             pass
         manager.interrupt_kernel()
-        assert client.get_shell_msg(timeout=SOON)["content"]["status"] == "error"
+        while (reply := client.get_shell_msg(timeout=SOON))["parent_header"]["msg_id"] != asked:
+            pass  # an answer to whether it is ready
+        assert reply["content"]["status"] == "error"
         code = "import os, subprocess; print(os.getpid(), subprocess.Popen(['sleep', '600']).pid)"
         first = list(map(int, run(client, code).split()))
         manager.restart_kernel(now=True)  # by SIGKILL
@@ -156,9 +164,36 @@ def test_a_kernel_that_is_asked_to_end_does(capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_ranks_of_a_run_are_forked_too_and_end_with_it(tmp_path):
+    run = ClusterRun(faulty.train, {"folder": str(tmp_path)}, steps=10**6, device="cpu")
+    with run:
+        steps = iter(run)
+        next(steps)
+        ranks = {int(file.name.partition("-")[0]) for file in tmp_path.iterdir()}
+        lines = [Path(f"/proc/{rank}/cmdline").read_bytes() for rank in ranks]
+        assert ["memlab.kernels.nursery" in str(line) for line in lines] == [True, True]
+        os.kill(min(ranks), signal.SIGKILL)
+        with pytest.raises(RankFailed, match=r"^rank \d was killed by SIGKILL after \d+ steps?, "):
+            deque(steps)
+    wait_for(lambda: not any(map(is_alive, ranks)))
+
+
+def test_a_forked_process_begins_with_the_settings_that_are_given_to_it(tmp_path, monkeypatch):
+    (tmp_path / "told.py").write_text(
+        "import sys, torch, beside\nprint(sys.argv[1:], torch.get_num_threads(), __name__)"
+    )
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "beside.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'other'}{os.pathsep}{ROOT}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.chdir(tmp_path)
+    words = [sys.executable, "-m", "memlab.forked", "told", "a", "b"]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert told == "['a', 'b'] 3 __main__\n"
+
+
 def test_without_the_process_that_forks_it_is_a_kernel_of_the_usual_kind(monkeypatch, tmp_path):
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    shared._write_spec(tmp_path / "kernels" / "python3", tmp_path / "gone")
+    monkeypatch.setenv(ADDRESS, str(tmp_path / "gone"))
     with kernel() as (_, client):
         assert run(client, "import sys; print('torch' in sys.modules)") == "False\n"
 
@@ -166,5 +201,5 @@ def test_without_the_process_that_forks_it_is_a_kernel_of_the_usual_kind(monkeyp
 def test_on_a_machine_with_a_gpu_nothing_is_forked(monkeypatch, tmp_path):
     monkeypatch.setattr(shared, "CARD", tmp_path)
     before = os.environ["JUPYTER_PATH"]
-    with shared_kernels():
+    with shared_processes():
         assert os.environ["JUPYTER_PATH"] == before
