@@ -18,6 +18,14 @@ _NEXT_STEP = {
 }
 
 
+def working_folder() -> str:
+    """Where paths begin, in words; a shell may stand in a folder that is gone."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return "a folder that is gone"
+
+
 def write_atomically(path: str | Path, data: bytes | str) -> None:
     """Write ``data`` (text as UTF-8) to ``path``, making its folder if need be.
 
@@ -59,7 +67,10 @@ def resolved(path: Path) -> Path:
         NotWritten: no path can be, as where links lead to each other.
     """
     try:
-        return path.resolve()
+        whole = path.resolve()
+        if whole.is_symlink():  # from Python 3.13 on, links in a circle are given back
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return whole
     except (OSError, RuntimeError, ValueError) as error:
         raise _not_written(path, error) from error
 

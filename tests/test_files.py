@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memlab.errors import NotWritten
-from memlab.files import make_folder, write_atomically
+from memlab.files import make_folder, working_folder, write_atomically
 
 
 def full_disk(*_):
@@ -129,3 +129,11 @@ def test_what_is_no_file_is_written_to(tmp_path):
     os.close(reader)
     write_atomically("/dev/null", "away")
     assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps a folder that somebody stands in")
+def test_a_shell_may_stand_in_a_folder_that_is_gone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert working_folder() == str(tmp_path)
+    tmp_path.rmdir()
+    assert working_folder() == "a folder that is gone"

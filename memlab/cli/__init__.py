@@ -30,9 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = args.run(args)
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
-        return 141
     except MemlabError as error:
         print(f"memlab: error: {error}", file=sys.stderr)
         return 2
@@ -40,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         told = shortened(error) if hasattr(args, "target") else ""  # other commands run no code of the reader's
+        if not told and isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
+            return 141
         if not told:
             raise
         print(told, end="", file=sys.stderr)

@@ -12,6 +12,7 @@ from typing import Any
 
 from memlab.cli.report import output_file
 from memlab.errors import BadValue
+from memlab.files import working_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, steps: int, budget: str) -> None:
@@ -73,7 +74,7 @@ def _check_file(path: Path) -> Path:
     if path.suffix != ".py":
         raise BadValue(f"{path} is not a Python file: give FILE:FUNCTION, where FILE ends in .py.")
     if not path.is_file():
-        raise BadValue(f"{path} is not there (looked in {Path.cwd()}): give the path of a Python file.")
+        raise BadValue(f"{path} is not there (looked in {working_folder()}): give the path of a Python file.")
     return path
 
 

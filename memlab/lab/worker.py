@@ -171,6 +171,7 @@ class Worker:
         self._latest: Job | None = None
         self._thread: threading.Thread | None = None
         self._at_once = False  # ask what there is to be done at rest
+        self._is_over = False
         with _of_all:
             _all.add(self)
 
@@ -230,17 +231,19 @@ class Worker:
                 self._end(self._current)
 
     def end(self, seconds: float) -> None:
-        """Ask all jobs to end for good, and wait so long for the thread, and for those to which it hands over."""
-        self._at_rest = lambda: None
-        deadline = time.monotonic() + seconds
-        with self._changed:
-            self._end_all()
-        while (thread := self._now()) is not None and (left := deadline - time.monotonic()) > 0:
-            thread.join(left)
+        """Begin nothing any more, ask what is going on to end, and wait so long for the thread.
 
-    def _now(self) -> threading.Thread | None:
+        At Python's end: since 3.12 no thread can be started then.
+        """
         with self._changed:
-            return self._thread
+            self._is_over = True
+            while self._waiting:
+                self._waiting.pop().give_up()
+            if self._current is not None:
+                self._current.stopping.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
 
     def _others(self) -> list["Worker"]:
         with _of_all:
@@ -283,7 +286,7 @@ class Worker:
             self._waiting.pop().give_up()
 
     def _wake(self) -> None:
-        if self._thread is None:
+        if self._thread is None and not self._is_over:
             # A daemon, so that a kernel can be shut down in the middle of a run.
             self._thread = threading.Thread(target=self._work, name="memlab lab", daemon=True)
             self._thread.start()
@@ -320,7 +323,7 @@ class Worker:
         with self._changed:
             if self._waiting:
                 return self._begin(self._waiting.popleft())
-            if rest is not None:
+            if rest is not None and not self._is_over:
                 return self._begin(Job(*rest, is_idle=True))
             self._thread = None
             return None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from memlab.errors import BadValue
+from memlab.files import working_folder
 from memlab.script.options import Option, in_source
 
 
@@ -42,7 +43,7 @@ def _checked(path: Path) -> Path:
     if path.is_dir():
         raise BadValue(f"{path} is a folder: give the script in it that trains.")
     if not path.is_file():
-        raise BadValue(f"{path} is not there (looked in {Path.cwd()}): give the path of a Python script.")
+        raise BadValue(f"{path} is not there (looked in {working_folder()}): give the path of a Python script.")
     if path.suffix == ".ipynb":
         raise BadValue(f"{path} is a notebook: copy its train function to a .py file and give FILE:FUNCTION.")
     try:

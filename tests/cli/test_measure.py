@@ -241,6 +241,13 @@ def test_the_readers_own_error_is_shown_with_the_readers_frames_alone(tmp_path, 
     assert said.endswith("KeyError: 'gone'\n")
 
 
+def test_a_pipe_of_the_readers_own_that_breaks_is_an_error_like_others(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text("def train(device):\n    raise BrokenPipeError('mine')\n    yield\n")
+    assert cli.main(["measure", f"{file}:train"]) == 1
+    assert capsys.readouterr().err.endswith("BrokenPipeError: mine\n")
+
+
 def test_an_error_of_memlab_itself_is_not_hidden(monkeypatch):
     monkeypatch.setattr("memlab.cli.logbook.read", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -278,7 +278,8 @@ def test_what_cannot_be_broken_off_is_told(monkeypatch):
         job.result(SOON)
 
 
-def test_a_job_is_ended_before_python_is():
+@pytest.mark.parametrize("last", ["", "worker.submit(next_work, 'b')"])
+def test_a_job_is_ended_before_python_is_and_none_begins(last):
     """Or the process is aborted, where the thread is within PyTorch's C++ when Python takes it down."""
     program = (
         "import threading, time\n"
@@ -286,14 +287,15 @@ def test_a_job_is_ended_before_python_is():
         "begun = threading.Event()\n"
         "def work(stopping):\n"
         "    begun.set()\n"
-        "    print(stopping.wait(60), flush=True)\n"
-        "def next_work(stopping):\n"
+        "    while not stopping.is_set():\n"
+        "        time.sleep(0.01)\n"
         "    time.sleep(0.2)\n"
-        "    print('the next', stopping.is_set(), flush=True)\n"
+        "    print('ended', flush=True)\n"
+        "def next_work(stopping):\n"
+        "    print('begun', flush=True)\n"
         "worker = Worker()\n"
         "worker.submit(work, 'a')\n"
-        "begun.wait(60)\n"
-        "worker.submit(next_work, 'b')\n"
+        f"begun.wait(60)\n{last}"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\nthe next True\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
