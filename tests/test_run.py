@@ -31,8 +31,9 @@ def live_storages():
     gc.collect()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # asking torch's lazy module attributes what they are warns
-        tensors = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
-    return {(t.untyped_storage()._cdata, t.untyped_storage().nbytes()) for t in tensors}
+        storages = [thing.untyped_storage() for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
+    # Symbols have no bytes: PyTorch 2.15's tracer keeps some.
+    return {(one._cdata, one.nbytes()) for one in storages if isinstance(one.nbytes(), int)}
 
 
 @counted_by_hand
@@ -362,7 +363,7 @@ def wrapping(device):
     weight = torch.nn.Parameter(torch.ones(4, device=device))
     while True:
         try:
-            loss = (weight * torch.zeros(2**28, 4, device=device)).sum()
+            loss = (weight * torch.zeros(2**20, 4, device=device)).sum()
         except RuntimeError as error:
             raise RuntimeError("a stage failed to run forward") from error
         loss.backward()
@@ -372,5 +373,5 @@ def wrapping(device):
 def test_out_of_memory_is_a_result_too_where_another_error_was_raised_from_it():
     trace = measure(wrapping, device="cpu", budget="1 MiB")
     assert trace.oom is not None
-    assert trace.oom.asked == 2**32
+    assert trace.oom.asked == 2**24
     assert "stage" not in trace.oom.message

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from memlab.errors import NoVirtualGpu, Unpredictable
+from memlab.vgpu.versions import TORCH
 
 try:
     from torch._C import (
@@ -161,6 +162,17 @@ def stages_that_ask_nobody(refusal: str) -> Iterator[tuple[type, str, Any]]:
     for name, method in instead.items():
         if hasattr(PipelineStage, name):
             yield PipelineStage, name, method
+    if TORCH >= (2, 15):  # a schedule decides for all its stages, and its refusal has no remedy for a prediction
+        from torch.distributed.pipelining._utils import InferenceMode
+
+        decide = InferenceMode.needs_dynamic
+
+        def needs_dynamic(meta: Any, has_backward: bool) -> bool:
+            if not meta.is_complete_for_forward():
+                raise Unpredictable(refusal)
+            return decide(meta, has_backward)
+
+        yield InferenceMode, "needs_dynamic", needs_dynamic
 
 
 def without_autocast() -> _ExcludeDispatchKeyGuard:

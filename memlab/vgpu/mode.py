@@ -46,6 +46,8 @@ def engine_device(tensor: FakeTensor) -> torch.device:
 class VirtualMode(FakeTensorMode):
     """``with`` this, in one thread, tensors on the virtual GPU can be made and used."""
 
+    _is_entering = False
+
     def __init__(self, prediction: Prediction):
         # No fallback: it would run the real kernel, which on a machine with a card takes memory there.
         super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False)
@@ -58,7 +60,11 @@ class VirtualMode(FakeTensorMode):
 
     def __enter__(self) -> "VirtualMode":
         self._outer.append(enter(self.prediction))  # itself, where one of its kernels enters it again
-        return super().__enter__()
+        self._is_entering = True
+        try:
+            return super().__enter__()
+        finally:
+            self._is_entering = False
 
     def __exit__(self, *exception: Any) -> None:
         unset_mode(FAKE_MODE)  # what was broken off, by Ctrl-C or Stop, may have left it set aside
@@ -68,8 +74,12 @@ class VirtualMode(FakeTensorMode):
 
     @property
     def avoid_device_init(self) -> bool:
-        """Always, also on a machine that has a card: nothing may be made on it."""
-        return True
+        """Also on a machine that has a card: nothing may be made on it.
+
+        Only when it is entered, that would do harm: a CUDA build without a card would from then on believe that it has
+        some, its autograd would start threads for them, and torch 2.11 crashes where another thread has been first.
+        """
+        return not self._is_entering
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -94,6 +104,9 @@ class VirtualMode(FakeTensorMode):
         kwargs = _on_the_card(kwargs) if kwargs else {}
         if not types and (kwargs.get("device") or _HOST).type == "cpu":
             return host.compute(self, func, types, args, kwargs)
+        if not types and id(func) in _MOVES:  # which PyTorch 2.11 would do for real, as it does what takes numbers
+            with self:
+                return func.decompose(*args, **kwargs)
         if self._within:
             return self._shapes(func, types, args, kwargs)
         self._within = True
@@ -157,6 +170,7 @@ _HOST = torch.device("cpu")
 _NOBODYS = torch.Generator()
 _TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
 _COPIES = {id(aten._to_copy.default), id(aten.copy_.default)}  # by id: operators live for ever, and hash slowly
+_MOVES = {id(getattr(aten.to, overload)) for overload in aten.to.overloads()}  # whole, below a subclass of tensors
 _TRUTHS = {aten.equal, aten.allclose}
 
 

@@ -175,6 +175,7 @@ def test_zero_1_cuts_the_optimizer_state_between_tensors(traces):
 # Predicted: the same loops on a virtual card
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # deprecated, and PyTorch's own optimizers use it
 @pytest.mark.parametrize("run", [*TWO, *FOUR], ids=repr)
 def test_each_rank_is_predicted_to_hold_and_send_what_it_does(traces, run):
     module, settings = run

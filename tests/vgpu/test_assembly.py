@@ -1,9 +1,11 @@
 """The device is registered once in a process, whichever thread is first, and a failure can be tried again."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+import torch
 
 THREADS = """
 import sys, threading
@@ -33,6 +35,20 @@ for thread in threads:
     thread.join()
 found.append(predict(train, steps=1).peak_allocated)
 print(*sorted(set(map(str, found))), sep="\\n")
+"""
+
+# Predicts a backward pass, and tells which threads PyTorch's autograd has started for cards.
+AUTOGRAD = """
+import pathlib, torch
+from memlab import predict
+
+def train(device):
+    torch.ones(2, device=device, requires_grad=True).sum().backward()
+    yield None
+
+predict(train)
+names = [(task / "comm").read_text() for task in pathlib.Path("/proc/self/task").iterdir()]
+print([name for name in names if "autograd" in name])
 """
 
 ONE_FAILURE = """
@@ -70,6 +86,13 @@ def printed(code):
 def test_several_threads_predict_first(attempt):
     (peak,) = printed(THREADS)
     assert peak.isdecimal()
+
+
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/task") or torch.cuda.is_available(), reason="asks Linux; cards have some"
+)
+def test_a_cuda_build_without_a_card_goes_on_to_know_that_it_has_none():
+    assert printed(AUTOGRAD) == ["[]"]
 
 
 def test_a_failure_half_way_leaves_no_false_message():

@@ -197,6 +197,7 @@ def test_optimizers_take_foreach_in_predictions_only():
     assert torch.utils._foreach_utils._foreach_supported_types.count(FakeTensor) == 0
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # torch 2.11 says so of every profile
 @pytest.mark.parametrize("foreach", [None, True, False])
 def test_clipping_takes_foreach_where_cuda_does(foreach):
     def norms(device):
