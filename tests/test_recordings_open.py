@@ -12,6 +12,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def _without_cudnn():
+    """Not here: PyTorch's own cuDNN is asked where a CUDA build has brought it, for what ships is of one version."""
+
+
 # Loops of the matrix may warn, as users' loops do.
 @pytest.mark.filterwarnings("ignore")
 def test_predictions_are_within_reach():
