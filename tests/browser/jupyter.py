@@ -29,6 +29,8 @@ CHROMIUM_OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
 )
+WAIT = 60_000  # milliseconds: a busy machine is not a failure
+expect.set_options(timeout=WAIT)
 
 
 class FrontEnd(NamedTuple):
@@ -94,7 +96,7 @@ def browser_page(width: int, height: int) -> Iterator[Page]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(CHROMIUM_OPTIONS))
         page = browser.new_page(viewport={"width": width, "height": height})
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(WAIT)
         try:
             yield page
         finally:
