@@ -77,14 +77,14 @@ def _peaks(
     reached = [_to_the_end(run, len(own)) for run, own in zip(runs, (steps, *ghosts), strict=True)]
     if not ranks:
         return axis, *_runs(reached, scale)
-    lines = [
-        curve(
-            [scale.point(*point) for point in _to_the_end(_known(own, "peak_allocated"), len(own))], stroke, 2.5, dashes
-        )
-        for own, (stroke, dashes) in zip(ranks, cycle(_RANK_STYLES), strict=False)
-    ]
     behind, _ = _runs([[], *reached[1:]], scale)
-    return axis, behind + "".join(lines), ""
+    lines, dots = [behind], []
+    for own, (stroke, dashes) in zip(ranks, cycle(_RANK_STYLES), strict=False):
+        if run := _to_the_end(_known(own, "peak_allocated"), len(own)):
+            x, y = run[-1]
+            lines.append(curve([scale.point(*point) for point in run], stroke, 2.5, dashes))
+            dots.append(dot(scale.x(x), scale.y(y), stroke))
+    return axis, "".join(lines), "".join(dots)
 
 
 def _losses(

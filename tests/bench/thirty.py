@@ -19,7 +19,7 @@ import nbformat
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from memlab.kernels.shared import shared_kernels
+from memlab.kernels.shared import shared_processes
 from memlab.shipped import shipped_folder
 from memlab.units import MIB
 
@@ -176,7 +176,7 @@ def figures() -> Iterator[tuple[str, str, str]]:
         for _ in range(USUAL):
             prepare(several.enter_context(kernel()))
         yield f"{USUAL} kernels of the usual kind, a lab shown", "", memory(USUAL)
-    with shared_kernels(), ExitStack() as several, ThreadPoolExecutor(KERNELS) as threads:
+    with shared_processes(), ExitStack() as several, ThreadPoolExecutor(KERNELS) as threads:
         begun = time.perf_counter()
         clients = [several.enter_context(kernel()) for _ in range(KERNELS)]
         yield f"{KERNELS} kernels have begun, after", "", f"{time.perf_counter() - begun:.1f} s"

@@ -13,22 +13,30 @@ import pytest
 
 from memlab.cluster import ClusterRun, measure
 from memlab.cluster.faults import failure
+from memlab.cluster.size import cores
 from memlab.errors import RankFailed
+from memlab.forked import ADDRESS
 from tests.cluster import faulty
 from tests.cluster.processes import in_use, mark, marked, ports
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 5  # in which a rank that was killed has been reported
+SECONDS = 5  # in which a rank that was killed has been reported, where nobody else computes
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into Linux's process table")
 
 
 @pytest.fixture
 def word(monkeypatch, tmp_path):
-    """Every process of the test carries it. At the end there must be none."""
+    """Every process of the test carries it. At the end there must be none. What is forked would carry another's."""
+    monkeypatch.delenv(ADDRESS, raising=False)
     mark(monkeypatch, tmp_path.name)
     yield tmp_path.name
     assert marked(tmp_path.name) == []
+
+
+def crowd():
+    """How many want each core of this machine, one at least."""
+    return max(1, os.getloadavg()[0] / cores())
 
 
 def line_of(text):
@@ -47,7 +55,7 @@ def test_a_killed_rank_is_named_and_nothing_is_left(word, tmp_path):
         killed = time.monotonic()
         with pytest.raises(RankFailed, match=r"^rank \d was killed by SIGKILL after \d+ steps?, "):
             deque(steps)
-    assert time.monotonic() - killed < SECONDS
+    assert time.monotonic() - killed < SECONDS * crowd()
     assert listened
     assert not any(map(in_use, listened))
 
@@ -104,7 +112,7 @@ def test_ranks_do_not_outlive_the_kernel_that_started_them(code, end, word, tmp_
         ended = time.monotonic()
         kernel.wait()
     wait_for(lambda: not marked(word))
-    assert time.monotonic() - ended < SECONDS
+    assert time.monotonic() - ended < SECONDS * crowd()
     assert listened
     assert not any(map(in_use, listened))
 

@@ -195,6 +195,12 @@ def test_the_line_of_the_peak_reaches_the_last_step():
     assert points(line)[-1][0] == 500  # the fifth of nine
 
 
+def test_the_peaks_of_ranks_are_seen_after_one_step_too():
+    ranks = [[Step(1.0, 0.1, 2**20, True)], [Step(1.0, 0.1, 2**19, True)]]
+    html = steps_chart(ranks[0], [], 1, ranks)
+    assert html.partition("Loss")[0].count("<circle") == 2
+
+
 def test_while_a_run_goes_on_the_time_that_is_left_is_said_and_then_which_run_it_was():
     steps = [Step(1.0, 90.0, None, True), *[Step(1.0, 0.5, None, False)] * 5]
     going_on, over = (

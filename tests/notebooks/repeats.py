@@ -11,14 +11,16 @@ from unittest import mock
 
 import memlab
 from memlab import cluster
+from memlab.lab import challenge
 
 
 @contextmanager
 def spared() -> Iterator[None]:
-    """While this is in force, no run on ranks and no prediction of one is made twice."""
+    """While this is in force, no run of such a loop and no prediction of one is made twice."""
     with ExitStack() as changes:
-        changes.enter_context(mock.patch.object(cluster, "measure", _remembering(cluster.measure)))
-        changes.enter_context(mock.patch.object(memlab, "predict", _remembering(memlab.predict), create=True))
+        for module, name in ((cluster, "measure"), (memlab, "predict"), (memlab, "measure"), (challenge, "measure")):
+            answer = _remembering(getattr(module, name))
+            changes.enter_context(mock.patch.object(module, name, answer, create=True))
         yield
 
 
