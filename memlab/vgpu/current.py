@@ -9,6 +9,7 @@ from typing import Any
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.memory import VirtualMemory
+from memlab.vgpu.node_order import NodeOrder
 
 STREAMS = 32  # of one priority; after that many PyTorch begins with the first again
 
@@ -27,6 +28,7 @@ class Prediction:
         files: what the loop "saved", by path or file object, for it to load again.
         written: storages of the host that the loop has written to.
         world_size: how many ranks train together, this one among them.
+        node_order: which nodes of autograd's graphs backward runs first.
     """
 
     card: Card
@@ -38,6 +40,7 @@ class Prediction:
     files: dict[Any, Any] = field(default_factory=dict)
     written: dict[int, Any] = field(default_factory=dict)
     world_size: int = 1
+    node_order: NodeOrder = field(default_factory=NodeOrder)
     _streams: int = 0  # made so far
 
     def start_step(self) -> None:

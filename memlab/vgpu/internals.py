@@ -28,6 +28,8 @@ try:
         _unset_dispatch_mode,
     )
     from torch._C._acc import PrivateUse1Hooks, register_python_privateuseone_hook
+    from torch._C._autograd import _get_sequence_nr
+    from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         DynamicOutputShapeException,
@@ -59,11 +61,14 @@ except (ImportError, AttributeError) as error:
 allow_data_pointer = _set_warn_deprecated_on_mutable_data_ptr
 attention_order = _get_sdp_priority_order
 disable_modes = _disable_current_modes
+is_wrapped = is_functorch_wrapped_tensor
 lift_on_the_host = _set_only_lift_cpu_tensors
+next_node_number = _get_sequence_nr
 private_use_name = _get_privateuse1_backend_name
 set_mode = _set_dispatch_mode
 swap_tensor_impl = _swap_tensor_impl
 unset_mode = _unset_dispatch_mode
+unwrapped = get_unwrapped
 
 __all__ = [
     "AUTOCAST_KEY",
@@ -84,21 +89,36 @@ __all__ = [
     "finished_work",
     "foreach_types",
     "forget_meshes",
+    "is_wrapped",
     "lift_on_the_host",
     "make_subclass",
+    "next_node_number",
+    "node_number",
     "private_use_name",
     "register_device_module",
     "register_python_privateuseone_hook",
     "set_mode",
+    "set_node_number",
     "swap_tensor_impl",
     "torch_c",
     "tree_leaves",
     "tree_map",
     "unset_fake_temporarily",
     "unset_mode",
+    "unwrapped",
     "with_device",
     "without_autocast",
 ]
+
+
+def node_number(node: Any) -> int:
+    """The number of a node of autograd's graph, by which backward chooses among those that are ready."""
+    return int(node._sequence_nr())
+
+
+def set_node_number(node: Any, number: int) -> None:
+    """Give a node another number."""
+    node._set_sequence_nr(number)
 
 
 def fake_store() -> Any:

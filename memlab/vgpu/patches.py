@@ -185,6 +185,11 @@ def _to_the_end(step: Callable[..., Any]) -> Callable[..., Any]:
     return stepped
 
 
+def _as_on_cuda(run_backward: Callable[..., Any]) -> Callable[..., Any]:
+    """``backward`` and ``grad``: in the order in which CUDA's thread would run the nodes."""
+    return lambda *args, **kwargs: current().node_order.run(run_backward, *args, **kwargs)
+
+
 def _quiet(logger: Any) -> Callable[..., Any]:
     """DDP's logger measures times, for which it has a clock on the CPU and on CUDA; elsewhere it complains."""
 
@@ -231,6 +236,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.jit, "trace", _refusing("torch.jit.trace")),
     (torch.optim.LBFGS, "step", _to_the_end),
     (threading.Thread, "start", _refusing_threads),
+    (torch.autograd, "_engine_run_backward", _as_on_cuda),
     (torch, "save", saving.save),
     (torch, "load", saving.load),
     (torch.serialization, "save", saving.save),

@@ -1,0 +1,76 @@
+"""In which order backward runs the nodes that an earlier backward pass has made (``create_graph=True``).
+
+Of the nodes that are ready, autograd runs the one with the highest number first (``engine.cpp``), and each thread
+counts the nodes that it makes for itself (``ATen/SequenceNumber.cpp``). On CUDA backward runs in a thread of its own,
+which begins at 0 too. A prediction has one thread for both, so nodes get CUDA's numbers before backward runs them.
+"""
+
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torch.autograd.graph import GradientEdge
+
+from memlab.vgpu.internals import is_wrapped, next_node_number, node_number, set_node_number, unwrapped
+
+CUDAS = 1 << 62  # CUDA's numbers begin here, so that they are known from those of this thread
+
+
+class NodeOrder:
+    """What the one thread has counted since a prediction began, and which part of it CUDA's backward would have."""
+
+    def __init__(self) -> None:
+        self._start = next_node_number()
+        self._passes: list[range] = []  # the numbers that each backward pass gave
+        self._made = [0]  # how many nodes they have made before each of them, and until now
+        self._mixed = False  # whether a graph may have nodes of both
+        self._running = False
+
+    def run(self, run_backward: Callable[..., Any], outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """What Python calls for ``backward`` and ``grad``: its arguments are those of ``_engine_run_backward``."""
+        if self._running:  # a backward pass within another runs in the other's thread
+            return run_backward(outputs, *args, **kwargs)
+        if self._mixed:
+            self._renumber(outputs)
+        first, self._running = next_node_number(), True
+        try:
+            return run_backward(outputs, *args, **kwargs)
+        finally:
+            self._running = False
+            self._passes.append(made := range(first, next_node_number()))
+            self._made.append(self._made[-1] + len(made))
+            self._mixed |= bool(args[2])  # create_graph
+
+    def _renumber(self, outputs: Iterable[Any]) -> None:
+        for node in list(_nodes(outputs)):
+            if (number := node_number(node)) < CUDAS:
+                set_node_number(node, CUDAS + self._of_cuda(number))
+
+    def _of_cuda(self, number: int) -> int:
+        begun = bisect(self._passes, number, key=lambda made: made.start)
+        if begun and number in self._passes[begun - 1]:
+            return self._made[begun - 1] + number - self._passes[begun - 1].start
+        return max(0, number - self._start - self._made[begun])
+
+
+def _nodes(outputs: Iterable[Any]) -> Iterator[Any]:
+    """All that outputs were made by, each once, but for leaves: those are always the first to be run."""
+    waiting, seen = list(_ends(outputs)), set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen or type(node).__name__ == "AccumulateGrad":
+            continue
+        seen.add(node)
+        waiting += [below for below, _ in node.next_functions]
+        yield node
+
+
+def _ends(outputs: Iterable[Any]) -> Iterator[Any]:
+    for output in outputs:
+        if isinstance(output, GradientEdge):
+            yield output.node
+            continue
+        while is_wrapped(output):  # torch.func has a graph for each of its transforms
+            yield output.grad_fn
+            output = unwrapped(output)
+        yield output.grad_fn
