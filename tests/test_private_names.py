@@ -155,7 +155,6 @@ GUARDED = [
     ("torch._C", "_unset_dispatch_mode"),
     ("torch._C._acc", "PrivateUse1Hooks"),
     ("torch._C._acc", "register_python_privateuseone_hook"),
-    ("torch._C._autograd", "_get_sequence_nr"),
     ("torch._C._functorch", "get_unwrapped"),
     ("torch._C._functorch", "is_functorch_wrapped_tensor"),
     ("torch._subclasses.fake_tensor", "DataDependentOutputException"),

@@ -19,6 +19,7 @@ from memlab.devices import Device
 from memlab.errors import NotARecording
 from memlab.files import write_atomically
 from memlab.record.case import Case
+from memlab.record.counting import bring_level
 from memlab.record.events import EventRecorder
 from memlab.run import Run
 from memlab.trace import Category, Trace
@@ -168,6 +169,7 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
         said = {"message": trace.oom.message} if trace.oom else {}
         return {"peaks": peaks, "oom": trace.oom is not None, **said}
     peaks, seconds = [], []
+    bring_level(device.device)
     device.release()
     device.start_step()
     # What PyTorch itself keeps from the cases before, as torch.func does.

@@ -69,6 +69,7 @@ __all__ = [
     "keep_history",
     "modes_above",
     "modes_of_this_thread",
+    "next_node_number",
     "on_again",
     "reference_counts",
     "set_allocator_settings",
@@ -111,6 +112,8 @@ def set_modes_aside() -> AbstractContextManager[Any]:
 
 
 _current_node = getattr(torch._C, "_current_autograd_node", None)
+# How autograd numbers what a thread makes. Lost: a differentiated backward pass is taken for one that one thread runs.
+next_node_number = getattr(torch._C._autograd, "_get_sequence_nr", int)
 _storage_count = getattr(torch._C, "_storage_Use_Count", None)
 
 

@@ -28,7 +28,6 @@ try:
         _unset_dispatch_mode,
     )
     from torch._C._acc import PrivateUse1Hooks, register_python_privateuseone_hook
-    from torch._C._autograd import _get_sequence_nr
     from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
@@ -63,7 +62,6 @@ attention_order = _get_sdp_priority_order
 disable_modes = _disable_current_modes
 is_wrapped = is_functorch_wrapped_tensor
 lift_on_the_host = _set_only_lift_cpu_tensors
-next_node_number = _get_sequence_nr
 private_use_name = _get_privateuse1_backend_name
 set_mode = _set_dispatch_mode
 swap_tensor_impl = _swap_tensor_impl
@@ -92,7 +90,6 @@ __all__ = [
     "is_wrapped",
     "lift_on_the_host",
     "make_subclass",
-    "next_node_number",
     "node_number",
     "private_use_name",
     "register_device_module",

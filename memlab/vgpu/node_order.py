@@ -11,7 +11,8 @@ from typing import Any
 
 from torch.autograd.graph import GradientEdge
 
-from memlab.vgpu.internals import is_wrapped, next_node_number, node_number, set_node_number, unwrapped
+from memlab.tracking.internals import next_node_number
+from memlab.vgpu.internals import is_wrapped, node_number, set_node_number, unwrapped
 
 CUDAS = 1 << 62  # CUDA's numbers begin here, so that they are known from those of this thread
 

@@ -13,6 +13,7 @@ from memlab import measure, predict
 from memlab.devices import Cuda, open_device
 from memlab.nets import GPT, MLP
 from memlab.record.case import Case
+from memlab.record.cases import find_cases
 from memlab.record.recorder import allocator_settings, record
 from memlab.vgpu import find_card
 from tests.standin.cards import FIGURES
@@ -166,3 +167,12 @@ def test_a_recording_leaves_out_what_the_cases_before_have_left(tmp_path):
     before, _, after = (case["peaks"][-1] for case in recording["cases"].values())
     assert after == before
     left.clear()
+
+
+def test_a_backward_pass_that_is_differentiated_is_recorded_as_in_a_process_of_its_own(card, tmp_path):
+    cases = find_cases(["derivative"])
+    recording = record(cases, Cuda(torch.device("cuda")), tmp_path / "some.json", seconds=300, say=print)
+    for case in cases:
+        recorded = [allocated for allocated, _ in recording["cases"][case.name]["peaks"]]
+        predicted = predict(case.loop, gpu=card, steps=len(recorded), **case.settings)
+        assert [step.peak_allocated for step in predicted.steps] == recorded
