@@ -21,7 +21,8 @@ from memlab.record.matrix import (
 )
 
 # nets first: should time run out, its first cases are worth the most. What others leave on the card would be missed by
-# the cases that fill it, so these come next.
+# the cases that fill it, so these come next, and what is known
+# to leave something comes last.
 FAMILIES = (
     nets,
     walls,
@@ -35,8 +36,8 @@ FAMILIES = (
     embeddings,
     layers,
     habits,
-    derivatives,
     recurrent,
+    derivatives,
 )
 
 
