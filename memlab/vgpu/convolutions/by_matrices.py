@@ -24,13 +24,14 @@ def forward(work: Work, x: View, w: View, y: View, settings: Settings) -> None:
             work.result()
         _forward_columns(work, x, w, y, settings)
         return
-    for _ in range(settings.groups):
-        with work.scope():
-            part = _group(work, x, settings.groups)
-            out = _part(y, 1, settings.groups)
-            work.hold(out.nbytes, longer=True)
-            _forward_columns(work, part, _part(w, 0, settings.groups), out, settings)
-    work.result()
+    with work.scope() as outs:
+        for _ in range(settings.groups):
+            with work.scope():
+                part = _group(work, x, settings.groups)
+                out = _part(y, 1, settings.groups)
+                work.hold(out.nbytes, outs)
+                _forward_columns(work, part, _part(w, 0, settings.groups), out, settings)
+        work.result()
 
 
 def begins_as_input(x: View, settings: Settings) -> bool:
@@ -42,16 +43,18 @@ def backward(work: Work, grad: View, x: View, w: View, settings: Settings, wante
     """The gradients that are wanted."""
     x, w = work.in_format(x, False), work.in_format(w, False)
     if settings.groups == 1:
-        _gradients(work, grad, x, w, settings, wanted, None)
+        _gradients(work, grad, x, w, settings, wanted, work.result)
         return
-    for _ in range(settings.groups):
-        with work.scope():
-            grads, part = _group(work, grad, settings.groups), _group(work, x, settings.groups)
-            weight = _part(w, 0, settings.groups)
-            channels = grads.shape[1] * grads.dtype.itemsize
-            _gradients(work, grads, part, weight, settings, wanted, (part.nbytes, weight.nbytes, channels))
-    for index in range(3):
-        work.result(index)
+    sizes = [nbytes // settings.groups for nbytes in (x.nbytes, w.nbytes, grad.shape[1] * grad.dtype.itemsize)]
+    with work.scope() as inputs, work.scope() as weights, work.scope() as biases:
+        scopes = inputs, weights, biases
+        for _ in range(settings.groups):
+            with work.scope():
+                grads, part = _group(work, grad, settings.groups), _group(work, x, settings.groups)
+                weight = _part(w, 0, settings.groups)
+                _gradients(work, grads, part, weight, settings, wanted, lambda i: work.hold(sizes[i], scopes[i]))
+        for index in range(3):
+            work.result(index)
 
 
 def _gradients(
@@ -61,17 +64,13 @@ def _gradients(
     w: View,
     settings: Settings,
     wanted: tuple[bool, bool, bool],
-    parts: tuple[int, int, int] | None,
+    take: Callable[[int], None],
 ) -> None:
-    """Of all channels, or of one group's with the bytes of their parts."""
+    """Of all channels, or of one group's; ``take`` takes the memory of one of them."""
 
     def made(index: int) -> None:
-        if not wanted[index]:
-            return
-        if parts is None:
-            work.result(index)
-        else:
-            work.hold(parts[index], longer=True)
+        if wanted[index]:
+            take(index)
 
     with work.scope():
         grad = work.in_format(grad, False)

@@ -27,16 +27,17 @@ class Work:
         self._scopes: list[list[int]] = []
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Iterator[list[int]]:
         """What is held from here on is freed at the end, the newest first."""
-        self._scopes.append([])
-        yield
+        held: list[int] = []
+        self._scopes.append(held)
+        yield held
         self.steps += [-nbytes for nbytes in reversed(self._scopes.pop())]
 
-    def hold(self, nbytes: int, *, longer: bool = False) -> None:
-        """Allocate for the rest of the scope; ``longer`` for that of the scope around it."""
+    def hold(self, nbytes: int, scope: list[int] | None = None) -> None:
+        """Allocate for the rest of a scope, by default the innermost."""
         self.steps.append(nbytes)
-        self._scopes[-2 if longer else -1].append(nbytes)
+        (self._scopes[-1] if scope is None else scope).append(nbytes)
 
     def result(self, index: int = 0) -> None:
         """A result is allocated."""
