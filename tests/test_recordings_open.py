@@ -5,6 +5,7 @@ A file of its own, so that another worker runs it. ``python -m tests.accuracy`` 
 
 import pytest
 
+from memlab.vgpu.cudnn.answers import answers
 from tests.accuracy import of_this_torch, wrong_in_turn
 
 pytestmark = pytest.mark.skipif(
@@ -15,6 +16,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def _without_cudnn():
     """Not here: PyTorch's own cuDNN is asked where a CUDA build has brought it, for what ships is of one version."""
+    answers.cache_clear()  # other tests of this process have asked none
+    yield
+    answers.cache_clear()
 
 
 # Loops of the matrix may warn, as users' loops do.

@@ -7,13 +7,15 @@ of names are given, only those cases are recorded, and nothing is kept.
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.nn import init
+from transformers import masking_utils
 
 from memlab.devices import Cuda
 from memlab.files import write_atomically
@@ -55,25 +57,34 @@ def without_drawing() -> Iterator[None]:
 
 @contextmanager
 def with_answers() -> Iterator[None]:
-    """What loops ask of the card is answered as in a prediction: all is true, and no gradient is infinite.
+    """What loops ask of the card is answered as in a prediction: all is true, no gradient infinite, no group empty.
 
     The kernels that would know write nothing, so a loop would branch on what was in that memory before.
     """
-    plain_all, unscale = torch.Tensor.all, torch.amp.GradScaler._unscale_grads_
+    unscale, grouped = torch.amp.GradScaler._unscale_grads_, torch.nn.functional.grouped_mm
 
-    def all_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        result = plain_all(tensor, *args, **kwargs)
-        return result.copy_(torch.tensor(True)) if result.is_cuda and not result.dim() else result
+    def true(ask: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def asked(*args: Any, **kwargs: Any) -> torch.Tensor:
+            result = ask(*args, **kwargs)
+            return result.copy_(torch.tensor(True)) if result.is_cuda and not result.dim() else result
+
+        return asked
 
     def unscaled(*args: Any, **kwargs: Any) -> dict[torch.device, torch.Tensor]:
         found = unscale(*args, **kwargs)
         return {device: infinite.copy_(torch.zeros(())) for device, infinite in found.items()}
 
-    torch.Tensor.all, torch.amp.GradScaler._unscale_grads_ = all_, unscaled
-    try:
+    def grouped_mm(first: torch.Tensor, *args: Any, offs: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        offs.data.copy_(torch.arange(1, len(offs) + 1) * len(first) // len(offs))
+        return grouped(first, *args, offs=offs, **kwargs)
+
+    with (
+        patch.object(torch.Tensor, "all", true(torch.Tensor.all)),
+        patch.object(masking_utils, "fast_all", true(masking_utils.fast_all)),
+        patch.object(torch.amp.GradScaler, "_unscale_grads_", unscaled),
+        patch.object(torch.nn.functional, "grouped_mm", grouped_mm),
+    ):
         yield
-    finally:
-        torch.Tensor.all, torch.amp.GradScaler._unscale_grads_ = plain_all, unscale
 
 
 def main(names: list[str]) -> None:
