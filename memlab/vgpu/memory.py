@@ -7,6 +7,7 @@ from typing import Any
 
 from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, read_settings
 from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, cuda_message
+from memlab.vgpu.backward_streams import BackwardStreams
 from memlab.vgpu.cards import Card
 from memlab.vgpu.plans import Plans
 from memlab.vgpu.scratch.rule import RESULT, Plan, Remark, Result, Workspace
@@ -23,7 +24,8 @@ class VirtualMemory:
         if (fraction := self.blocks.settings.fraction) is not None:
             self.allow(int(fraction * card.capacity))
         self.remarks: dict[str, None] = {}  # in order, each once
-        self._workspaces: set[tuple[str, bool]] = set()
+        self._workspaces: set[tuple[str, bool, int]] = set()
+        self.streams = BackwardStreams(self.blocks)
         self._plans = Plans(self.blocks)
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
@@ -118,7 +120,7 @@ class VirtualMemory:
         """Allocate what an operator needs beside its results, in the order that CUDA's kernels have.
 
         Args:
-            in_backward: whether it is the backward pass's thread: each thread has workspaces of its own.
+            in_backward: whether it is the backward pass's thread: each thread has workspaces of its own, one a stream.
             allocate: takes blocks for results when it is their turn, where a rule says when that is.
         """
         steps = scratch(self.card, func, args, out, kwargs)
@@ -144,8 +146,9 @@ class VirtualMemory:
             self._release(block)
 
     def _keep(self, workspace: Workspace, in_backward: bool) -> None:
-        if (workspace.name, in_backward) not in self._workspaces:
-            self._workspaces.add((workspace.name, in_backward))
+        key = workspace.name, in_backward, self.blocks.stream
+        if key not in self._workspaces:
+            self._workspaces.add(key)
             self.blocks.allocate(workspace.nbytes)
 
     def _give_back(self, taken: list[tuple[int, Block | None]], nbytes: int) -> None:

@@ -186,8 +186,14 @@ def _to_the_end(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_on_cuda(run_backward: Callable[..., Any]) -> Callable[..., Any]:
-    """``backward`` and ``grad``: in the order in which CUDA's thread would run the nodes."""
-    return lambda *args, **kwargs: current().node_order.run(run_backward, *args, **kwargs)
+    """``backward`` and ``grad``: as CUDA's thread would run the nodes, in its order and on its streams."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        prediction = current()
+        with prediction.memory.streams.backward():
+            return prediction.node_order.run(run_backward, *args, **kwargs)
+
+    return run
 
 
 def _quiet(logger: Any) -> Callable[..., Any]:

@@ -57,14 +57,12 @@ class Stream:
 
 def _change_stream(stream: int) -> int:
     """Work goes to this stream from now on; the one before."""
-    blocks = current().memory.blocks
-    before, blocks.stream = blocks.stream, stream
-    return before
+    return current().memory.streams.change(stream)
 
 
 def current_stream(device: Any = None) -> Stream:
     """The one that work goes to now."""
-    return Stream(stream_id=current().memory.blocks.stream)
+    return Stream(stream_id=current().memory.streams.current())
 
 
 def default_stream(device: Any = None) -> Stream:

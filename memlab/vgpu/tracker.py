@@ -70,6 +70,7 @@ class VirtualTracker(Tracker):
         return self._see_operator(func, args, kwargs or {})
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._memory.streams.follow()
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         out = self._mode.run(func, self._types, args, kwargs)
         self.clock.count(func, args, kwargs, out, self._mode.answer, self._memory.blocks.stream)

@@ -73,6 +73,10 @@ def small_buckets(device):
     yield from replicated(device, bucket_cap_mb=1)
 
 
+def fixed_graph(device):
+    yield from replicated(device, static_graph=True)
+
+
 def sharded_state(device):
     from torch.distributed.optim import ZeroRedundancyOptimizer  # here: torch warns of itself when it is imported
 
@@ -156,7 +160,7 @@ def tensor_parallel(device):
 
 
 LOOPS = (
-    *(replicated, views, small_buckets, sharded_state, sharded, kept_until_backward, sharded_in_half),
+    *(replicated, views, small_buckets, fixed_graph, sharded_state, sharded, kept_until_backward, sharded_in_half),
     *(offloaded, made_in_shards, filled_and_clipped, tensor_parallel),
     *(flattened, flattened_and_kept, flattened_in_half),
 )

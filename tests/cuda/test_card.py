@@ -1,6 +1,7 @@
 """memlab on a CUDA card that is not there. `make test` skips this: `make test-cuda` gives it the card."""
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from memlab.record.case import Case
 from memlab.record.cases import find_cases
 from memlab.record.recorder import allocator_settings, record
 from memlab.vgpu import find_card
+from tests.cuda import streams
 from tests.standin.cards import FIGURES
 
 pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs the stand-in's card: make test-cuda")
@@ -170,9 +172,19 @@ def test_a_recording_leaves_out_what_the_cases_before_have_left(tmp_path):
 
 
 def test_a_backward_pass_that_is_differentiated_is_recorded_as_in_a_process_of_its_own(card, tmp_path):
-    cases = find_cases(["derivative"])
+    cases = find_cases(["penalty", "inner_steps"])
     recording = record(cases, Cuda(torch.device("cuda")), tmp_path / "some.json", seconds=300, say=print)
     for case in cases:
         recorded = [allocated for allocated, _ in recording["cases"][case.name]["peaks"]]
         predicted = predict(case.loop, gpu=card, steps=len(recorded), **case.settings)
         assert [step.peak_allocated for step in predicted.steps] == recorded
+
+
+@pytest.mark.parametrize("loop", streams.LOOPS, ids=lambda loop: loop.__name__)
+def test_a_loop_with_streams_of_its_own_takes_what_is_predicted(loop, card):
+    command = [sys.executable, "-m", "tests.cuda.streams", loop.__name__]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    peaks, reserved = json.loads(run.stdout)
+    trace = predict(loop, gpu=card, steps=streams.STEPS)
+    assert [step.peak_allocated for step in trace.steps] == peaks
+    assert trace.peak_reserved == reserved

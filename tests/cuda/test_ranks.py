@@ -15,9 +15,8 @@ from tests.standin.cards import FIGURES
 pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs the stand-in's card: make test-cuda")
 
 RANKS = (2, 4)
-# The engine runs backward's operators on the stream of forward's. FullyShardedDataParallel makes its views on a stream
-# of its own; in a prediction their gradients take blocks of the default one.
-RESERVED = {"flattened": 0.05, "flattened_and_kept": 0.05}
+# Of FullyShardedDataParallel a segment of 2 MiB is missed.
+RESERVED = {"flattened": 0.01, "flattened_and_kept": 0.01}
 
 
 @pytest.fixture(scope="module", params=RANKS, ids="{}-ranks".format)
@@ -38,5 +37,5 @@ def test_a_rank_takes_what_is_predicted(loop, measured):
     for rank in {0, len(ranks) - 1}:
         trace = predict(loop, gpu=card, world_size=len(ranks), global_rank=rank)
         peaks, reserved = ranks[rank][loop.__name__]
-        assert [step.peak_allocated for step in trace.steps] == pytest.approx(peaks, rel=0.005)
-        assert trace.peak_reserved == pytest.approx(reserved, rel=RESERVED.get(loop.__name__, 0.03))
+        assert [step.peak_allocated for step in trace.steps] == peaks
+        assert trace.peak_reserved == pytest.approx(reserved, rel=RESERVED.get(loop.__name__, 0))

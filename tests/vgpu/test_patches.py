@@ -17,7 +17,7 @@ PLACES = (
     torch, torch._C, torch.distributed,
     torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator,
     torch.accelerator.memory, torch.random, torch.serialization, torch.utils, torch.backends.cudnn, torch.__future__,
-    torch.amp, torch.autocast, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
+    torch.amp, torch.autocast, torch.autograd, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
     nn.parameter.UninitializedTensorMixin, FakeTensor, torch.UntypedStorage,
     dataloader._BaseDataLoaderIter, threading.Thread, np,
 )  # fmt: skip

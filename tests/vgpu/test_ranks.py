@@ -192,41 +192,7 @@ def test_a_process_that_is_in_a_group_already():
         distributed.destroy_process_group()
 
 
-# Streams, and tensors that are put into others
-
-
-def allocated_in(streams):
-    """Bytes reserved after a tensor was made and freed on each of some streams."""
-    for stream in streams:
-        with torch.cuda.stream(stream):
-            torch.empty(2**20, dtype=torch.uint8, device="cuda")
-    return torch.cuda.memory_reserved()
-
-
-def test_streams_do_not_share_blocks():
-    (one, two, again), _ = in_a_prediction(
-        lambda device: [
-            allocated_in([torch.cuda.Stream()]),
-            allocated_in([torch.cuda.Stream()]),
-            allocated_in([torch.cuda.default_stream()]),
-        ]
-    )
-    assert (one, two, again) == (2 * 2**20, 4 * 2**20, 6 * 2**20)
-
-
-def test_the_stream_before_is_back():
-    def work(device):
-        outer, inner = torch.cuda.Stream(), torch.cuda.Stream()
-        with outer:
-            with torch.cuda.stream(inner):
-                assert torch.cuda.current_stream() == inner != outer
-            with torch.cuda.stream(None):
-                assert torch.cuda.current_stream() == outer
-        torch.cuda.set_stream(inner)
-        assert torch.cuda.current_stream() == inner
-        return torch.cuda.default_stream().cuda_stream
-
-    assert in_a_prediction(work)[0] == 0
+# Tensors that are put into others
 
 
 def test_data_is_put_into_a_parameter_of_the_host_and_is_the_hosts_again_after_it():

@@ -19,7 +19,7 @@ RESULT = Result()
 
 @dataclass(frozen=True)
 class Workspace:
-    """Here ``nbytes`` are allocated for good, unless this thread has a workspace of that name already."""
+    """Here ``nbytes`` are allocated for good, unless this thread has a workspace of that name on this stream."""
 
     name: str
     nbytes: int
