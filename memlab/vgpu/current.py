@@ -27,6 +27,7 @@ class Prediction:
         guessed: all of them, in order.
         files: what the loop "saved", by path or file object, for it to load again.
         written: storages of the host that the loop has written to.
+        away: storages of the host that tensors of the card have for their data, and what stands for them.
         world_size: how many ranks train together, this one among them.
         node_order: which nodes of autograd's graphs backward runs first.
     """
@@ -39,6 +40,7 @@ class Prediction:
     guessed: dict[str, None] = field(default_factory=dict)
     files: dict[Any, Any] = field(default_factory=dict)
     written: dict[int, Any] = field(default_factory=dict)
+    away: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     world_size: int = 1
     node_order: NodeOrder = field(default_factory=NodeOrder)
     _streams: int = 0  # made so far
@@ -56,6 +58,7 @@ class Prediction:
         """Let go of the host's tensors: PyTorch may keep what belongs to a prediction for longer than it lasts."""
         self.files.clear()
         self.written.clear()
+        self.away.clear()
 
     def ask(self, line: str) -> int:
         """A line asks for a number that nobody knows; how often it has in this step."""

@@ -195,11 +195,6 @@ def make_fake(mode: Any, tensor: torch.Tensor, device: torch.device) -> FakeTens
     return fake
 
 
-def as_of_the_card(value: torch.Tensor, like: Any) -> torch.Tensor:
-    """A tensor of the host that C++ takes for one of the card, as ``like`` is one."""
-    return make_fake(like.fake_mode, value.detach().to("meta"), CARD)
-
-
 def within(mode: Any, tensor: FakeTensor, count: int) -> torch.Tensor:
     """A result like this one in a storage of so many elements, where it needs fewer."""
     if count <= tensor.numel():

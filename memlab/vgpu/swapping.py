@@ -13,9 +13,9 @@ from torch.nn.parameter import is_lazy
 from memlab.tracking.nested import inner_tensors
 from memlab.vgpu import tensors
 from memlab.vgpu.current import current, is_predicting
-from memlab.vgpu.internals import FakeTensor, swap_tensor_impl, with_device
+from memlab.vgpu.internals import FakeTensor, storage_id, swap_tensor_impl, unset_fake_temporarily, with_device
 from memlab.vgpu.names import CARD
-from memlab.vgpu.results import as_of_the_card
+from memlab.vgpu.results import make_fake
 
 
 def always_swapping(get_swap_module_params_on_conversion: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +50,7 @@ def data(real: Any) -> property:
             real.__set__(tensor, value)
             return
         if _is_of_the_card(tensor):
-            real.__set__(tensor, value if _is_of_the_card(value) else as_of_the_card(value, tensor))
+            real.__set__(tensor, value if _is_of_the_card(value) else _as_of_the_card(value, tensor))
             tensor.__dict__.update(with_device(tensor.__dict__, value.device) | _of_data(value))
             return
         made = value.detach()
@@ -65,6 +65,25 @@ def data(real: Any) -> property:
 def _is_of_the_card(tensor: torch.Tensor) -> bool:
     """Whether C++ has it for a tensor of the card: it was made there, or stands in the place of one that was."""
     return isinstance(tensor, FakeTensor) and (tensor.fake_device == CARD or tensor.__dict__.get(_AWAY, False))
+
+
+def _as_of_the_card(value: torch.Tensor, like: Any) -> torch.Tensor:
+    """A tensor of the host that C++ takes for one of the card, as ``like`` is one. Views of one storage stay that."""
+    with unset_fake_temporarily():
+        storage = _shapeless(value.untyped_storage())
+        shape = value.storage_offset(), value.shape, value.stride()
+        made = torch.empty(0, dtype=value.dtype, device="meta").set_(storage, *shape)
+    return make_fake(like.fake_mode, made, CARD)
+
+
+def _shapeless(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """The storage without numbers that stands for one of the host, for as long as the prediction lasts."""
+    if storage.device.type == "meta":
+        return storage
+    away = current().away
+    if storage_id(storage) not in away:  # it is kept, and so its number
+        away[storage_id(storage)] = storage, torch.UntypedStorage(storage.nbytes(), device="meta")
+    return away[storage_id(storage)][1]
 
 
 def _of_data(value: torch.Tensor) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
+    CPUOffload,
     CPUOffloadPolicy,
     FullyShardedDataParallel,
     MixedPrecision,
@@ -130,9 +131,9 @@ def filled_and_clipped(device):
         yield loss
 
 
-def flattened(device, *, strategy="FULL_SHARD", precision=None, orig_params=True):
-    policy = ModuleWrapPolicy({Block})
-    options = {"auto_wrap_policy": policy, "mixed_precision": precision, "use_orig_params": orig_params}
+def flattened(device, *, strategy="FULL_SHARD", precision=None, orig_params=True, offload=False):
+    options = {"auto_wrap_policy": ModuleWrapPolicy({Block}), "cpu_offload": CPUOffload(offload)}
+    options |= {"mixed_precision": precision, "use_orig_params": orig_params}
     model = FullyShardedDataParallel(gpt(), device_id=device, sharding_strategy=ShardingStrategy[strategy], **options)
     yield from steps(model, torch.optim.AdamW(model.parameters()), device)
 
@@ -144,6 +145,10 @@ def flattened_and_kept(device):
 def flattened_in_half(device):
     precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     yield from flattened(device, precision=precision, orig_params=False)
+
+
+def flattened_and_offloaded(device):
+    yield from flattened(device, offload=True)
 
 
 def tensor_parallel(device):
@@ -162,7 +167,7 @@ def tensor_parallel(device):
 LOOPS = (
     *(replicated, views, small_buckets, fixed_graph, sharded_state, sharded, kept_until_backward, sharded_in_half),
     *(offloaded, made_in_shards, filled_and_clipped, tensor_parallel),
-    *(flattened, flattened_and_kept, flattened_in_half),
+    *(flattened_and_offloaded, flattened, flattened_and_kept, flattened_in_half),
 )
 
 

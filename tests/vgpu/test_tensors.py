@@ -41,6 +41,21 @@ def test_a_storage_that_is_freed_has_no_address():
 # Data that come and go
 
 
+def test_data_that_are_away_share_what_they_share():
+    """FullyShardedDataParallel with ``cpu_offload`` asks, and else writes its parameters back."""
+
+    def work(device):
+        flat, other = (torch.zeros(8, device=device) for _ in range(2))
+        host = torch.ones(8)
+        flat.data, other.data = host, host[4:]
+        alone = torch.zeros(8, device=device)
+        alone.data = torch.ones(8)
+        return [tensor.untyped_storage().data_ptr() for tensor in (flat, other, alone)]
+
+    flat, other, alone = seen(work)
+    assert flat == other != alone
+
+
 def test_a_parameter_whose_data_were_away_gets_its_gradient():
     def work(device):
         layer = torch.nn.Linear(512, 512, bias=False).to(device)
