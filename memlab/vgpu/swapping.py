@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
 from memlab.tracking.nested import inner_tensors
@@ -77,12 +78,13 @@ def _as_of_the_card(value: torch.Tensor, like: Any) -> torch.Tensor:
 
 
 def _shapeless(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """The storage without numbers that stands for one of the host, for as long as the prediction lasts."""
+    """The storage without numbers that stands for one of the host, for as long as that lives."""
     if storage.device.type == "meta":
         return storage
     away = current().away
-    if storage_id(storage) not in away:  # it is kept, and so its number
-        away[storage_id(storage)] = storage, torch.UntypedStorage(storage.nbytes(), device="meta")
+    if storage_id(storage) not in away:
+        # Referred to weakly, its bytes may go, and its number is given to no other.
+        away[storage_id(storage)] = StorageWeakRef(storage), torch.UntypedStorage(storage.nbytes(), device="meta")
     return away[storage_id(storage)][1]
 
 
