@@ -1,8 +1,9 @@
 """``python -m memlab.cluster.torchrun RANKS LOGS ARGUMENT...``: the launcher of ``torchrun``, whose ranks are forked.
 
 ``torchrun`` itself starts a program as often as there are ranks, and each loads PyTorch, which takes longer than the
-steps of a small model. Forked from a process that has loaded it, ranks begin at once. What talks to CUDA is better not
-forked, and only Linux forks safely: elsewhere this is ``torchrun --standalone``.
+steps of a small model. Forked from a process that has loaded it, ranks begin at once. Only Linux forks safely, and not
+where there is a card: PyTorch asks CUDA about it, and what has done that cannot be forked, even if its ranks train on
+the CPU. Elsewhere this is ``torchrun --standalone``.
 """
 
 import signal
@@ -33,7 +34,7 @@ def main(ranks: int, logs: str, arguments: list[str]) -> None:
         start_method="fork",
         logs_specs=DefaultLogsSpecs(log_dir=logs),
     )
-    if sys.platform == "linux" and "--device=cpu" in arguments:
+    if sys.platform == "linux" and not torch.cuda.is_available():
         torch.optim.SGD([torch.ones(1)])  # loads PyTorch's compiler, as any optimizer does
         elastic_launch(config, _rank)(arguments)
     else:

@@ -27,8 +27,8 @@ class Prediction:
         guessed: all of them, in order.
         files: what the loop "saved", by path or file object, for it to load again.
         written: storages of the host that the loop has written to.
-        away: by number the storages of the host, referred to weakly, that tensors of the card have for their data, and what
-            stands for them.
+        away: storages of the host that tensors of the card have for their data, by number and referred to weakly, and
+            what stands for them.
         world_size: how many ranks train together, this one among them.
         node_order: which nodes of autograd's graphs backward runs first.
     """

@@ -10,13 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from memlab import measure, predict
+from memlab import cluster, measure, predict
 from memlab.devices import Cuda, open_device
+from memlab.kernels.shared import shared_processes
 from memlab.nets import GPT, MLP
 from memlab.record.case import Case
 from memlab.record.cases import find_cases
 from memlab.record.recorder import allocator_settings, record
 from memlab.vgpu import find_card
+from tests.cluster import whole
 from tests.cuda import streams
 from tests.standin.cards import FIGURES
 
@@ -188,3 +190,16 @@ def test_a_loop_with_streams_of_its_own_takes_what_is_predicted(loop, card):
     trace = predict(loop, gpu=card, steps=streams.STEPS)
     assert [step.peak_allocated for step in trace.steps] == peaks
     assert trace.peak_reserved == reserved
+
+
+def test_two_ranks_train_on_the_host_beside_one_card():
+    ranks = cluster.measure(whole.train, world_size=2, device="cpu", steps=2)
+    assert [len(rank.losses) for rank in ranks] == [2, 2]
+
+
+def test_a_process_that_would_be_forked_has_the_card(tmp_path):
+    (tmp_path / "asking.py").write_text("import torch; print(torch.ones(2, device='cuda').device)")
+    command = [sys.executable, "-m", "memlab.forked", "asking"]
+    with shared_processes():
+        run = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert run.stdout == "cuda:0\n"
