@@ -43,9 +43,13 @@ class NodeOrder:
             self._mixed |= bool(args[2])  # create_graph
 
     def _renumber(self, outputs: Iterable[Any]) -> None:
-        for node in list(_nodes(outputs)):
-            if (number := node_number(node)) < CUDAS:
+        waiting = list(_ends(outputs))
+        while waiting:
+            node = waiting.pop()
+            # A number that high is a leaf's, or was given before, then to all nodes below as well.
+            if node is not None and (number := node_number(node)) < CUDAS:
                 set_node_number(node, CUDAS + self._of_cuda(number))
+                waiting += [below for below, _ in node.next_functions]
 
     def _of_cuda(self, number: int) -> int:
         begun = bisect(self._passes, number, key=lambda made: made.start)
@@ -54,19 +58,8 @@ class NodeOrder:
         return max(0, number - self._start - self._made[begun])
 
 
-def _nodes(outputs: Iterable[Any]) -> Iterator[Any]:
-    """All that outputs were made by, each once, but for leaves: those are always the first to be run."""
-    waiting, seen = list(_ends(outputs)), set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen or type(node).__name__ == "AccumulateGrad":
-            continue
-        seen.add(node)
-        waiting += [below for below, _ in node.next_functions]
-        yield node
-
-
 def _ends(outputs: Iterable[Any]) -> Iterator[Any]:
+    """The nodes that outputs were made by."""
     for output in outputs:
         if isinstance(output, GradientEdge):
             yield output.node

@@ -75,7 +75,7 @@ def type_budget(page: Page, text: str) -> None:
 
 
 def stop_until_nothing_runs(page: Page) -> None:
-    """Stop before a start says so. Once may not be enough: a prediction may be on its way."""
+    """Once may not be enough: a prediction may be on its way."""
 
     def nothing_is_running():
         page.keyboard.press("Enter")
@@ -158,6 +158,10 @@ def test_a_moved_slider_and_another_card_show_the_prediction_at_once(page):
     panel(page).get_by_text("GPT-2 small, predicted for an H100: peak").wait_for()
     assert panel(page).get_by_text("PyTorch would reserve").inner_text() != before
     shoot(page, "predicted")
+
+
+def test_stop_before_start_says_so(page):
+    stop_until_nothing_runs(page)
 
 
 def test_bad_numbers_and_budgets_are_refused_in_a_sentence(page):
