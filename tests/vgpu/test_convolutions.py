@@ -276,3 +276,14 @@ def test_a_result_is_never_smaller_than_the_input_where_it_is_transposed_in_thre
 
     predict(train, gpu="T4", steps=1)
     assert storages == [16 * kept * 8**3 * 2]
+
+
+def test_a_cudnn_that_pytorch_refuses_does_not_end_a_prediction(cudnn, monkeypatch):
+    def refuses():
+        raise RuntimeError("cuDNN version incompatibility: PyTorch was compiled against another")
+
+    cudnn()
+    expected = run().peak_allocated
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.backends.cudnn, "version", refuses)
+    assert run().peak_allocated == expected

@@ -1,6 +1,7 @@
 """Workspaces that cuDNN wants, put into the steps of a convolution."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -59,9 +60,14 @@ def _answer(ask: Ask) -> Iterator[Step]:
 
 
 def wanted_version() -> int:
-    """Of the cuDNN that this PyTorch loads on a GPU; a build without CUDA stands for the one with."""
-    if torch.version.cuda and (own := torch.backends.cudnn.version()):
-        return int(own)
+    """Of the cuDNN that this PyTorch loads on a GPU.
+
+    A build without CUDA stands for the one with, and one that refuses the cuDNN that it finds for one that came with its own.
+    """
+    if torch.version.cuda:
+        with suppress(RuntimeError):
+            if own := torch.backends.cudnn.version():
+                return int(own)
     known = [version for since, version in BROUGHT if since <= TORCH]
     return known[-1] if known else BROUGHT[0][1]
 
