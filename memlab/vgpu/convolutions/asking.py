@@ -62,7 +62,7 @@ def _answer(ask: Ask) -> Iterator[Step]:
 def wanted_version() -> int:
     """Of the cuDNN that this PyTorch loads on a GPU.
 
-    A build without CUDA stands for the one with, and one that refuses the cuDNN that it finds for one that came with its own.
+    A build without CUDA stands for the one with, and so does one that refuses the cuDNN that it finds.
     """
     if torch.version.cuda:
         with suppress(RuntimeError):

@@ -1,16 +1,11 @@
-"""Predictions beside published totals of real GPUs: python -m tests.published
+"""Predictions beside published totals of convolutional networks on a real GPU: python -m tests.published.convolutional
 
-nvidia-smi shows what PyTorch has reserved and, beside it, the CUDA context with the libraries' code. The context is one
-constant for a card and a source: the median of what a third of the totals leaves, chosen by name; the rest is the test.
 Where cuDNN is installed it is asked; else what ships with memlab is taken.
 """
 
 import json
-import statistics
 import sys
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -18,27 +13,9 @@ import torch
 from memlab.run import predict
 from memlab.units import MIB
 from tests.published.networks import NETWORKS
+from tests.published.totals import Total, fitted_context, summary, table
 
-FILE = Path(__file__).with_name("totals.json")
-
-
-@dataclass(frozen=True)
-class Total:
-    """One published figure and what is predicted for it, in MiB."""
-
-    network: str
-    batch: int
-    published: int
-    reserved: float
-    notes: tuple[str, ...]
-
-    @property
-    def fitted(self) -> bool:
-        """Whether the context is fitted on it."""
-        return zlib.crc32(f"{self.network} {self.batch}".encode()) % 3 == 0
-
-    def error(self, context: float) -> float:
-        return (self.reserved + context) / self.published - 1
+FILE = Path(__file__).with_name("convolutional.json")
 
 
 def train(device: torch.device, *, network: str, batch_size: int) -> Iterator[torch.Tensor]:
@@ -71,15 +48,9 @@ def totals() -> list[Total]:
 
 def main() -> None:
     found = totals()
-    context = statistics.median(total.published - total.reserved for total in found if total.fitted)
-    print("| network | batch | published MiB | predicted | | |\n|---|--:|--:|--:|--:|---|")
-    for total in found:
-        mark = "fitted" if total.fitted else ""
-        row = f"| {total.network} | {total.batch} | {total.published:,} | {total.reserved + context:,.0f} "
-        print(f"{row}| {total.error(context):+.1%} | {mark} |")
-    errors = sorted(abs(total.error(context)) for total in found if not total.fitted)
-    print(f"\ncontext {context:.0f} MiB; of {len(errors)} that were not fitted:", end=" ")
-    print(f"median {statistics.median(errors):.1%}, worst {errors[-1]:.1%}")
+    context = fitted_context(found)
+    print(table(found, context))
+    print(f"\ncontext {context:.0f} MiB; of {summary(found, context)}")
     for note in sorted({note for total in found for note in total.notes}):
         print(note, file=sys.stderr)
 
