@@ -48,7 +48,7 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     except MemlabError as error:
         return _error(error)
     except Exception as error:
-        return _error(_raised(script, error))
+        return _error(_raised(script, error, refused))
 
 
 def _device(request: dict[str, Any]) -> Device:
@@ -85,7 +85,7 @@ def _without_step(script: Command, run: ScriptRun, refused: list[str]) -> BadTra
     return BadTrain(f"{script.__name__} {ended} before an optimizer of PyTorch's made a step: {remedy.rstrip('.')}.")
 
 
-def _raised(script: Command, error: Exception) -> MemlabError:
+def _raised(script: Command, error: Exception, refused: list[str]) -> MemlabError:
     """What the script raised, which has been shown as Python shows it."""
     behind: BaseException | None = error
     while behind is not None and not isinstance(behind, Refused):
@@ -96,7 +96,8 @@ def _raised(script: Command, error: Exception) -> MemlabError:
     first = str(error).strip().partition("\n")[0]
     if "environment variable RANK expected" in first:
         first = "it is written for torchrun, so say how many ranks there are (--world-size)."
-    return ScriptFailed(f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}")
+    before = f" (before that it was refused something, {refused[-1].rstrip('.')})" if refused else ""
+    return ScriptFailed(f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}{before}")
 
 
 def _shown(error: Exception, script: Command) -> list[str]:

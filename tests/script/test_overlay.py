@@ -182,6 +182,15 @@ def test_what_the_overlay_does_not_catch_is_refused(there):
     ]
 
 
+def test_where_modules_are_may_be_asked(there):
+    text = """
+        code = "import sys, json; print(json.dumps(sys.path))"
+        import json
+        print(type(json.loads(subprocess.check_output([sys.executable, "-c", code]))).__name__, len(net.refused))
+    """
+    assert run(text, there) == ["list", "0"]
+
+
 def test_what_is_in_a_module_is_asked_nothing():
     class Shy:  # as torch.distributed.reduce_op, which warns of being deprecated
         def __getattribute__(self, name):

@@ -121,6 +121,13 @@ def test_what_it_was_refused_comes_out_of_other_errors(answer):
     assert sentence_of(answer(text)) == f"{Refused.__name__}: the script needs the network (example.com)"
 
 
+def test_what_it_was_refused_before_stands_beside_an_error_of_its_own(answer):
+    assert sentence_of(answer("1 / 0", was_refused=True)) == (
+        "ScriptFailed: train.py raised ZeroDivisionError at train.py:1: division by zero (before that it was refused "
+        f"something, {REFUSED.rstrip('.')})"
+    )
+
+
 def test_its_traceback_begins_in_the_script(answer, capsys):
     answer("def load():\n    return 1 / 0\nload()")
     shown = capsys.readouterr().err.splitlines()
