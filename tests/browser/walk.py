@@ -21,6 +21,7 @@ KEYS = {
     "number": ("ArrowUp", "ArrowDown"),
     "text": ("1", "Backspace"),
 }
+TRIES = 3  # of a control, a second apart
 MARGIN = 6  # pixels around a control in which its focus may show
 CONTRAST = 3  # of what changes with the focus: https://www.w3.org/TR/WCAG22/#focus-appearance
 # Where the control stands that has the focus, its place among those of the panel that can be seen; -1: none of them.
@@ -48,7 +49,16 @@ def open_all(panel: Panel) -> None:
 
 def operate(panel: Panel) -> list[str]:
     """Use every slider, menu, box and field by its keys, there and back; those that do not answer."""
-    return [_name(control) for control in controls(panel) if not _answers(control)]
+    return [_name(control) for control in controls(panel) if not _answers_in_time(control)]
+
+
+def _answers_in_time(control: Locator) -> bool:
+    """A message of the kernel's, about the control before, may set this one back while its keys are pressed."""
+    for _ in range(TRIES):
+        if _answers(control):
+            return True
+        control.page.wait_for_timeout(1000)
+    return False
 
 
 def _answers(control: Locator) -> bool:
