@@ -3,17 +3,13 @@
 Where cuDNN is installed it is asked; else what ships with memlab is taken.
 """
 
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from memlab.run import predict
-from memlab.units import MIB
 from tests.published.networks import NETWORKS
-from tests.published.totals import Total, fitted_context, summary, table
+from tests.published.totals import report
 
 FILE = Path(__file__).with_name("convolutional.json")
 
@@ -35,25 +31,5 @@ def train(device: torch.device, *, network: str, batch_size: int) -> Iterator[to
         yield loss
 
 
-def totals() -> list[Total]:
-    """Every published figure with its prediction."""
-    data = json.loads(FILE.read_text())
-    found = []
-    for network, figures in data["MiB"].items():
-        for batch, published in figures.items():
-            trace = predict(train, gpu=data["card"], network=network, batch_size=int(batch))
-            found.append(Total(network, int(batch), published, trace.peak_reserved / MIB, trace.notes))
-    return found
-
-
-def main() -> None:
-    found = totals()
-    context = fitted_context(found)
-    print(table(found, context))
-    print(f"\ncontext {context:.0f} MiB; of {summary(found, context)}")
-    for note in sorted({note for total in found for note in total.notes}):
-        print(note, file=sys.stderr)
-
-
 if __name__ == "__main__":
-    main()
+    report(FILE, train)

@@ -5,7 +5,6 @@ plans by time, which no prediction knows. timm needs torchvision, and there is n
 runs in the environment of `make test-cuda`, with `pip install --no-deps timm torchvision==0.28.0` (for PyTorch 2.13).
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +12,7 @@ import timm
 import torch
 from torch import nn
 
-from memlab.run import predict
-from memlab.units import MIB
-from tests.published.totals import Total, fitted_context, summary, table
+from tests.published.totals import report
 
 FILE = Path(__file__).with_name("timm_models.json")
 
@@ -49,17 +46,5 @@ def train(device: torch.device, *, network: str, batch_size: int) -> Iterator[to
         yield loss
 
 
-def main() -> None:
-    data = json.loads(FILE.read_text())
-    found = []
-    for network, figures in data["MiB"].items():
-        for batch, published in figures.items():
-            trace = predict(train, gpu=data["card"], network=network, batch_size=int(batch))
-            found.append(Total(network, int(batch), published, trace.peak_reserved / MIB, trace.notes))
-    context = fitted_context(found)
-    print(table(found, context))
-    print(f"\ncontext {context:.0f} MiB; of {summary(found, context)}")
-
-
 if __name__ == "__main__":
-    main()
+    report(FILE, train)

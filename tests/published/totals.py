@@ -4,9 +4,16 @@ The context is one constant for a card and a source: the median of what a third 
 the rest is the test.
 """
 
+import json
 import statistics
+import sys
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
+
+from memlab.protocol import Train
+from memlab.run import predict
+from memlab.units import MIB
 
 
 @dataclass(frozen=True)
@@ -28,12 +35,27 @@ class Total:
         return (self.reserved + context) / self.published - 1
 
 
-def fitted_context(totals: list[Total]) -> float:
+def report(file: Path, train: Train) -> None:
+    """Predict ``train`` for every total of the file and print them side by side; what predictions remark, to stderr."""
+    data = json.loads(file.read_text())
+    found = []
+    for network, figures in data["MiB"].items():
+        for batch, published in figures.items():
+            trace = predict(train, gpu=data["card"], network=network, batch_size=int(batch))
+            found.append(Total(network, int(batch), published, trace.peak_reserved / MIB, trace.notes))
+    context = _fitted_context(found)
+    print(_table(found, context))
+    print(f"\ncontext {context:.0f} MiB; of {_summary(found, context)}")
+    for note in sorted({note for total in found for note in total.notes}):
+        print(note, file=sys.stderr)
+
+
+def _fitted_context(totals: list[Total]) -> float:
     """In MiB."""
     return statistics.median(total.published - total.reserved for total in totals if total.fitted)
 
 
-def table(totals: list[Total], context: float) -> str:
+def _table(totals: list[Total], context: float) -> str:
     """The totals beside their predictions, in Markdown."""
     rows = ["| network | batch | published MiB | predicted | | |", "|---|--:|--:|--:|--:|---|"]
     for total in totals:
@@ -43,7 +65,7 @@ def table(totals: list[Total], context: float) -> str:
     return "\n".join(rows)
 
 
-def summary(totals: list[Total], context: float) -> str:
+def _summary(totals: list[Total], context: float) -> str:
     """How far off those are that were not fitted."""
     errors = sorted(abs(total.error(context)) for total in totals if not total.fitted)
     within = ", ".join(f"{sum(error <= bound for error in errors)} within {bound:.0%}" for bound in (0.01, 0.02, 0.05))
