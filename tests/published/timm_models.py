@@ -1,8 +1,9 @@
 """Predictions beside published totals of timm's train.py on a real GPU: python -m tests.published.timm_models
 
-The networks are those of attention and MLPs, which have one convolution, for patches: train.py lets cuDNN choose its
-plans by time, which no prediction knows. timm needs torchvision, and there is none for PyTorch without CUDA; so this
-runs in the environment of `make test-cuda`, with `pip install --no-deps timm torchvision==0.28.0` (for PyTorch 2.13).
+First the networks of attention and MLPs, which have one convolution, for patches. train.py lets cuDNN choose its
+plans by time, which no prediction knows; dense convolutions show how far off that is, with the context of the first.
+timm needs torchvision, and there is none for PyTorch without CUDA; so this runs in the environment of `make test-cuda`,
+with `pip install --no-deps timm torchvision==0.28.0` (for PyTorch 2.13).
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from torch import nn
 from tests.published.totals import report
 
 FILE = Path(__file__).with_name("timm_models.json")
+DENSE = FILE.with_name("timm_convolutions.json")
 
 
 def images(device: torch.device, batch_size: int, edge: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -47,4 +49,4 @@ def train(device: torch.device, *, network: str, batch_size: int) -> Iterator[to
 
 
 if __name__ == "__main__":
-    report(FILE, train)
+    report(DENSE, train, report(FILE, train))

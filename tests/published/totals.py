@@ -18,41 +18,44 @@ from memlab.units import MIB
 
 @dataclass(frozen=True)
 class Total:
-    """One published figure and what is predicted for it, in MiB."""
+    """One published figure and what is predicted for it, in MiB; ``fitted`` if the context is fitted on it."""
 
     network: str
     batch: int
     published: int
     reserved: float
+    fitted: bool
     notes: tuple[str, ...]
-
-    @property
-    def fitted(self) -> bool:
-        """Whether the context is fitted on it."""
-        return zlib.crc32(f"{self.network} {self.batch}".encode()) % 3 == 0
 
     def error(self, context: float) -> float:
         return (self.reserved + context) / self.published - 1
 
 
-def report(file: Path, train: Train) -> None:
-    """Predict ``train`` for every total of the file and print them side by side; what predictions remark, to stderr."""
+def report(file: Path, train: Train, context: float | None = None) -> float:
+    """Predict ``train`` for every total of the file and print them side by side; what predictions remark, to stderr.
+
+    Args:
+        file: the totals, in MiB.
+        train: takes ``network`` and ``batch_size``.
+        context: in MiB, as fitted on other totals; else it is fitted on a third of these.
+
+    Returns:
+        The context.
+    """
     data = json.loads(file.read_text())
     found = []
     for network, figures in data["MiB"].items():
         for batch, published in figures.items():
             trace = predict(train, gpu=data["card"], network=network, batch_size=int(batch))
-            found.append(Total(network, int(batch), published, trace.peak_reserved / MIB, trace.notes))
-    context = _fitted_context(found)
+            fitted = context is None and zlib.crc32(f"{network} {batch}".encode()) % 3 == 0
+            found.append(Total(network, int(batch), published, trace.peak_reserved / MIB, fitted, trace.notes))
+    if context is None:
+        context = statistics.median(total.published - total.reserved for total in found if total.fitted)
     print(_table(found, context))
-    print(f"\ncontext {context:.0f} MiB; of {_summary(found, context)}")
+    print(f"\ncontext {context:.0f} MiB; of {_summary(found, context)}\n")
     for note in sorted({note for total in found for note in total.notes}):
         print(note, file=sys.stderr)
-
-
-def _fitted_context(totals: list[Total]) -> float:
-    """In MiB."""
-    return statistics.median(total.published - total.reserved for total in totals if total.fitted)
+    return context
 
 
 def _table(totals: list[Total], context: float) -> str:
