@@ -74,6 +74,8 @@ CARDS = {
         _card("L4", "23921033216 B", 89, 58, 1536, "189 MiB"),
         # capacity: 22587 MiB, TorchCodec's CUDA tutorial; context: of an A10, MiniCPM-V#640
         _card("A10G", "22587 MiB", 86, 80, 1536, "288 MiB"),
+        # capacity and context: Step-Video-T2V#8
+        _card("L40S", "44.42 GiB", 89, 142, 1536, "419 MiB"),
         # capacity: 42298834944 bytes, bottlerocket#3873; context: CoSeR#10
         _card("A100-40GB", "42298834944 B", 80, 108, 2048, "501 MiB"),
         # capacity: 81051 MiB, ultralytics#22877; context: Control-GIC#6

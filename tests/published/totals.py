@@ -52,7 +52,11 @@ def report(file: Path, train: Train, context: float | None = None) -> float:
     if context is None:
         context = statistics.median(total.published - total.reserved for total in found if total.fitted)
     print(_table(found, context))
-    print(f"\ncontext {context:.0f} MiB; of {_summary(found, context)}\n")
+    print(f"\n{data['card']}, context {context:.0f} MiB; of {_summary(found, context)}")
+    for network in dict.fromkeys(total.network for total in found):
+        rest = [total for total in found if total.network == network and not total.fitted]
+        print(f"- {network}: {_summary(rest, context)}" if rest else f"- {network}: all fitted")
+    print()
     for note in sorted({note for total in found for note in total.notes}):
         print(note, file=sys.stderr)
     return context

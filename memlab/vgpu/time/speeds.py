@@ -65,6 +65,8 @@ SPEEDS = {
     "L4": _speed(30.3, 60, 121, 121, 300, 32, 48),
     # NVIDIA A10G data sheet; GA102 whitepaper
     "A10G": _speed(35, 35, 70, 70, 600, 32, 6),
+    # NVIDIA L40S data sheet; Ada whitepaper
+    "L40S": _speed(91.6, 183, 362, 362, 864, 32, 96),
     # NVIDIA A100 data sheet, SXM
     "A100-40GB": _speed(19.5, 156, 312, 312, 1555, 32, 40),
     "A100-80GB": _speed(19.5, 156, 312, 312, 2039, 32, 40),
