@@ -54,8 +54,7 @@ def report(file: Path, train: Train, context: float | None = None) -> float:
     print(_table(found, context))
     print(f"\n{data['card']}, context {context:.0f} MiB; of {_summary(found, context)}")
     for network in dict.fromkeys(total.network for total in found):
-        rest = [total for total in found if total.network == network and not total.fitted]
-        print(f"- {network}: {_summary(rest, context)}" if rest else f"- {network}: all fitted")
+        print(f"- {network}: {_summary([total for total in found if total.network == network], context)}")
     print()
     for note in sorted({note for total in found for note in total.notes}):
         print(note, file=sys.stderr)
@@ -75,6 +74,8 @@ def _table(totals: list[Total], context: float) -> str:
 def _summary(totals: list[Total], context: float) -> str:
     """How far off those are that were not fitted."""
     errors = sorted(abs(total.error(context)) for total in totals if not total.fitted)
+    if not errors:
+        return "all fitted"
     within = ", ".join(f"{sum(error <= bound for error in errors)} within {bound:.0%}" for bound in (0.01, 0.02, 0.05))
     return (
         f"{len(errors)} that were not fitted: median {statistics.median(errors):.2%}, {within}, worst {errors[-1]:.1%}"
