@@ -16,6 +16,7 @@ from memlab.vgpu import streams
 from memlab.vgpu.current import current
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.refusals import other_device, where
+from memlab.vgpu.typed import KINDS, typed
 
 CARDS_OF_A_MACHINE = 8
 
@@ -240,6 +241,7 @@ CLASSES: list[tuple[Any, str, type]] = [
     (_cuda, "CUDAGraph", _Graph),
     (_cuda, "graph", _Graph),
     (torch, "Generator", Generator),
+    *((_cuda, kind.__name__, typed(kind)) for kind in KINDS),
 ]
 # PyTorch's C++ functions whose first argument names a device, "cuda" by default: autocast lives in the slot.
 AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype")

@@ -13,6 +13,7 @@ from memlab.vgpu.cards import find_card
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.facade import CARDS_OF_A_MACHINE
 from memlab.vgpu.history import History
+from memlab.vgpu.internals import lift_on_the_host, lifts_on_the_host
 from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD
@@ -92,7 +93,13 @@ class VirtualGpu(Device):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """The context in which ``train`` runs: tensors on the card can be made and used."""
+        """The context in which ``train`` runs: tensors on the card can be made and used.
+
+        From numbers, as in ``torch.tensor(1, device="cuda")`` or ``x[[0, 2]]``, they are made on the host first, where
+        a switch of the thread says so.
+        """
+        before = lifts_on_the_host()
+        lift_on_the_host(True)
         try:
             with self._mode:
                 yield
@@ -102,6 +109,8 @@ class VirtualGpu(Device):
             if "Cannot access accelerator device" in message(error):  # device=0, in PyTorch without CUDA
                 raise bare_number(error) from error
             raise
+        finally:
+            lift_on_the_host(before)
 
     def _new(self) -> Prediction:
         return Prediction(self.card, VirtualMemory(self.card), world_size=self.world_size)

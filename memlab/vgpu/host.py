@@ -13,7 +13,7 @@ from memlab.tracking import randomness
 from memlab.vgpu import values
 from memlab.vgpu.current import Prediction, current
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, storage_id, unset_fake_temporarily
-from memlab.vgpu.results import remembered
+from memlab.vgpu.results import make_fake, remembered
 
 SMALL = 1000  # numbers: up to here every floating-point tensor on the host is real
 LARGE = 2**18  # numbers: up to here one is real whose numbers were chosen, as those of a schedule are, or drawn
@@ -34,12 +34,12 @@ def compute(mode: FakeTensorMode, func: Any, types: Any, args: tuple[Any, ...], 
         return randomness.call(func, args, kwargs)
 
 
-def bring_home(out: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """What ``out``, a fake copy on the host of ``source`` on the card, is: real, but for large floats."""
+def bring_home(mode: Any, out: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """What ``out``, a copy on the host of ``source`` on the card, is: real, but for large floats."""
     if out.device.type != "cpu" or (out.is_floating_point() and out.numel() > SMALL):
         return out
     if out.numel() == 1 and not values.is_known(source):
-        return out  # whoever asks for its number is told on
+        return make_fake(mode, out.to("meta"), out.device)  # whoever asks for its number is told on
     return values.numbers(source).to(out.dtype)
 
 

@@ -20,6 +20,7 @@ try:
         _ExcludeDispatchKeyGuard,
         _get_privateuse1_backend_name,
         _get_sdp_priority_order,
+        _only_lift_cpu_tensors,
         _set_dispatch_mode,
         _set_only_lift_cpu_tensors,
         _set_warn_deprecated_on_mutable_data_ptr,
@@ -61,6 +62,7 @@ allow_data_pointer = _set_warn_deprecated_on_mutable_data_ptr
 attention_order = _get_sdp_priority_order
 disable_modes = _disable_current_modes
 is_wrapped = is_functorch_wrapped_tensor
+lifts_on_the_host = _only_lift_cpu_tensors
 lift_on_the_host = _set_only_lift_cpu_tensors
 private_use_name = _get_privateuse1_backend_name
 set_mode = _set_dispatch_mode
@@ -89,6 +91,7 @@ __all__ = [
     "forget_meshes",
     "is_wrapped",
     "lift_on_the_host",
+    "lifts_on_the_host",
     "make_subclass",
     "node_number",
     "private_use_name",

@@ -118,7 +118,7 @@ class VirtualMode(FakeTensorMode):
             return out
         if types and id(func) in _COPIES:
             with unset_fake_temporarily():
-                out = _copied(func, args, out)
+                out = _copied(self, func, args, out)
         elif id(func) in CORRECTIONS:
             with unset_fake_temporarily():
                 out = CORRECTIONS[id(func)](self, args, out)
@@ -181,8 +181,8 @@ def _on_the_card(kwargs: dict[str, Any]) -> dict[str, Any]:
     return kwargs | {"device": CARD if device.type in (ENGINE.type, SLOT.type) else card_device(device)}
 
 
-def _copied(func: Any, args: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:
+def _copied(mode: VirtualMode, func: Any, args: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:
     """Rule 1 for copies from the card to the host."""
     if func is aten.copy_.default:
         return out if isinstance(args[0], FakeTensor) else host.write(*args[:2])
-    return host.bring_home(out, args[0])
+    return host.bring_home(mode, out, args[0])

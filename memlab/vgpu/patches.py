@@ -17,7 +17,7 @@ import torch
 from memlab.patching import Change, Patches, where
 from memlab.vgpu import autocast, facade, saving, swapping, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
-from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, lift_on_the_host, torch_c
+from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, torch_c
 from memlab.vgpu.names import CARD, ENGINE, SLOT_NAME
 from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
 
@@ -74,7 +74,7 @@ def _class_in_predictions(real: type, answer: type) -> type:
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, (answer, real) if isinstance(real, type) else answer)
 
-    return Chosen(real.__name__, (), {"__doc__": real.__doc__})
+    return Chosen(real.__name__, (), {"__doc__": real.__doc__, "__module__": real.__module__})
 
 
 def _taken_back(set_default_device: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,20 +95,6 @@ def _on_the_card(to: Callable[..., Any]) -> Callable[..., Any]:
         return to(module, *map(tensors.on_card, args), **{name: tensors.on_card(v) for name, v in kwargs.items()})
 
     return moved
-
-
-def _with_index(make: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.tensor(1, device="cuda")``: PyTorch without CUDA cannot say which card that is.
-
-    Its number is made on the host first, where a switch of the thread says so. Each fake mode that is left puts that
-    back as it found it, so it is set here again.
-    """
-
-    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
-        lift_on_the_host(True)
-        return make(*args, **{name: tensors.on_card(value) for name, value in kwargs.items()})
-
-    return made
 
 
 def _clearing(clear_autocast_cache: Callable[..., Any]) -> Callable[..., Any]:
@@ -233,8 +219,10 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.nn.parameter.UninitializedTensorMixin, "materialize", swapping.materializing),  # type: ignore[attr-defined]
     (torch.UntypedStorage, "data_ptr", tensors.storage_address),
     (torch, "set_default_device", _taken_back),
-    (torch, "tensor", _with_index),
-    (torch, "as_tensor", _with_index),
+    (torch, "tensor", tensors.making),
+    (torch, "as_tensor", tensors.making),
+    (torch, "asarray", tensors.making),
+    (torch, "sparse_coo_tensor", tensors.making_sparse),
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
     (torch, "compile", _refusing("torch.compile")),

@@ -30,6 +30,35 @@ def on_card(value: Any) -> Any:
     return card_device(value) if type(value) is int else value
 
 
+def making(make: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.tensor(losses, device="cuda")``: PyTorch without CUDA cannot say which card that is, nor ask it."""
+
+    def made(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return make(_numbers(data), *args, **{name: on_card(value) for name, value in kwargs.items()})
+
+    return made
+
+
+def making_sparse(make: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], device="cuda")``."""
+
+    def made(indices: Any, values: Any, *rest: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        if device is not None:
+            indices, values = (torch.as_tensor(part, device=device) for part in (indices, values))
+        return make(indices, values, *rest, **kwargs)
+
+    return made
+
+
+def _numbers(data: Any) -> Any:
+    """Lists of numbers, with those asked for that stand in tensors: C++ would read their memory, and there is none."""
+    if not isinstance(data, list | tuple) or not any(isinstance(item, FakeTensor | list | tuple) for item in data):
+        return data
+    return [
+        torch.tensor(item.item(), dtype=item.dtype) if isinstance(item, FakeTensor) else _numbers(item) for item in data
+    ]
+
+
 def beside(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of tensors in a thread that a library has started for a prediction: there is no card there."""
 
@@ -65,6 +94,8 @@ def host_type(type_: Callable[..., Any]) -> Callable[..., Any]:
     """``tensor.type(torch.cuda.FloatTensor)``, as it was once written."""
 
     def typed(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if dtype is None:
+            return type_(self).replace(f".{ENGINE.type}.", f".{CARD.type}.")
         name = f"{dtype.__module__}.{dtype.__name__}" if isinstance(dtype, type) else str(dtype)
         if not name.startswith("torch.cuda."):
             return type_(self, dtype, *args, **kwargs)
@@ -128,6 +159,11 @@ def _to(original: Callable[..., Any]) -> Callable[..., Any]:
         return torch.Tensor.to(self, *args, **kwargs)
 
     return to
+
+
+def _new_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``tensor.new_tensor(losses)``."""
+    return lambda self, data, **kwargs: torch.Tensor.new_tensor(self, _numbers(data), **kwargs)
 
 
 def _is_card(value: Any) -> bool:
@@ -220,6 +256,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__format__": _format,
     "__deepcopy__": _deepcopy,
     "to": _to,
+    "new_tensor": _new_tensor,
     "data_ptr": _data_ptr,
     "cuda": host_cuda,  # to() does the rest, wherever the tensor is
     "numpy": _numpy,

@@ -63,9 +63,25 @@ def characters(device, *, batch_size=4, checkpoint_every=0, precision="fp32"):
         yield loss
 
 
+def rows_and_columns(device):
+    weight = torch.nn.Parameter(torch.ones(400, 50, device=device))
+    while True:
+        changed = weight.detach().clone()
+        changed[:, list(range(30))] = torch.tensor(1.0)
+        loss = weight[[0, 1, 2], [3, 4, 5]].sum() + weight[:, [-1, 0]].sum() + (weight[range(300)] * changed[0]).sum()
+        loss.backward()
+        yield loss
+
+
 @pytest.mark.parametrize(
     ("loop", "settings"),
-    [(layers, {}), (characters, {}), (characters, {"checkpoint_every": 1}), (characters, {"precision": "fp16"})],
+    [
+        (layers, {}),
+        (rows_and_columns, {}),
+        (characters, {}),
+        (characters, {"checkpoint_every": 1}),
+        (characters, {"precision": "fp16"}),
+    ],
 )
 def test_what_is_predicted_beside_a_card_is_what_is_measured_on_it(loop, settings, card):
     predicted = predict(loop, gpu=card, **settings)

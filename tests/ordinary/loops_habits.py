@@ -54,6 +54,34 @@ def arithmetic_with_the_loss(device):
 
 
 @ordinary()
+def columns_and_rows_by_list(device):
+    model = mlp().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    weights = model[0].weight.new_tensor([1.0, 2.0])
+    for _ in range(3):
+        out = model(torch.randn(8, model[0].in_features, device=device))
+        loss = (out[:, [0, -1]] * weights).mean() + out[[1, 3, 5]].square().mean() + out[[True, False] * 4].mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss
+
+
+@ordinary(warns="Converting a tensor with requires_grad")
+def losses_in_a_list(device):
+    model = mlp().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses, best = [], math.inf
+    for _ in range(3):
+        loss = step(model, optimizer, device)
+        losses.append(loss.detach())
+        mean = torch.tensor(losses).mean().item()
+        best = min(best, torch.tensor([one.cpu() for one in losses]).min().item(), loss.detach().cpu().numpy().item())
+        assert math.isfinite(mean + best)
+        yield loss
+
+
+@ordinary()
 def early_stop(device):
     model = mlp().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -97,6 +97,22 @@ def test_small_floats_that_come_home_are_real():
     assert seen(work) == (False, 2.5)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_number_that_nobody_knows_is_asked_for_where_it_came_home_too(shape):
+    def work(device):
+        loss = torch.randn(shape, device=device).exp()
+        home = loss.cpu()
+        return home.shape, home.item(), float(loss.to("cpu")), home.numpy().sum(), f"{loss.double().cpu().sum():.1f}"
+
+    found, trace = in_a_prediction(work)
+    assert found == (shape, 1, 1, 1, "1.0")
+    assert trace.guesses
+
+
+def test_to_bring_a_number_home_is_not_to_ask_for_it():
+    assert not in_a_prediction(lambda device: torch.randn((), device=device).cpu().shape)[1].guesses
+
+
 def test_large_floats_that_come_home_have_the_right_shape():
     def work(device):
         home = torch.randn(30, 50, device=device).half().cpu()

@@ -320,9 +320,93 @@ def test_copying_a_prediction_twice_in_one_process():
     assert [in_a_prediction(work)[0] for _ in range(2)] == [CARD] * 2
 
 
-def test_a_number_is_made_on_the_host_first_whatever_a_mode_has_left_behind():
-    def work(device):
-        torch._C._set_only_lift_cpu_tensors(False)
-        return torch.tensor([1, 2], device="cuda").device, torch.as_tensor([1.0], device="cuda").device
+# Made from numbers, and indexed by them
 
-    assert seen(work) == (CARD, CARD)
+
+@pytest.mark.parametrize("function", ["tensor", "as_tensor", "asarray"])
+def test_a_tensor_is_made_from_numbers_on_the_card(function):
+    def work(device):
+        make = getattr(torch, function)  # what it is in a prediction
+        losses = torch.randn(2, device=device) + 1
+        return (
+            make([1, 2], device="cuda").tolist(),
+            make([losses[0], losses[1].cpu(), 2], device=device).device,
+            make([[losses[0], 0.5], [2, losses[1]]]).tolist(),
+            make([losses[0].half()]).dtype,
+        )
+
+    results, trace = in_a_prediction(work)
+    assert results == ([1, 2], CARD, [[1, 0.5], [2, 1]], torch.float16)  # 1 is what stands for a number nobody knows
+    assert trace.guesses
+
+
+def test_a_tensor_is_made_as_another_is():
+    def work(device):
+        tensor = torch.zeros(2, 3, device=device)
+        made = [tensor.new_tensor([1, 2]), tensor.new([1, 2]), tensor.new_tensor([tensor[0, 0], 2]), tensor.new(2, 3)]
+        return [(one.device, one.dtype, *one.shape) for one in made]
+
+    assert seen(work) == [(CARD, torch.float32, 2)] * 3 + [(CARD, torch.float32, 2, 3)]
+
+
+def test_a_sparse_tensor_is_made_from_numbers():
+    def work(device):
+        with torch.sparse.check_sparse_tensor_invariants(False):
+            sparse = torch.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (4,), device=device)
+            on_the_host = torch.sparse_coo_tensor([[0, 2]], [1.0, 2.0])
+        return sparse.device, sparse.shape, on_the_host.to_dense().tolist()
+
+    assert seen(work) == (CARD, (4,), [1, 0, 2])
+
+
+def test_classes_of_the_card_make_tensors_there_and_tell_them_apart():
+    def work(device):
+        floats, integers = torch.cuda.FloatTensor(2, 3), torch.cuda.LongTensor([1, 2])
+        halves = torch.cuda.HalfTensor(np.ones((4, 1)))
+        assert isinstance(floats, torch.cuda.FloatTensor)
+        assert isinstance(torch.ones(2).cuda(), torch.cuda.FloatTensor)
+        assert not any(isinstance(other, torch.cuda.FloatTensor) for other in (halves, torch.ones(2), 1.0))
+        named = floats.type(), torch.ones(2).type(), torch.ones(2).type(integers.type()).dtype
+        return [(one.device, one.dtype, *one.shape) for one in (floats, integers, halves)], named
+
+    made, named = seen(work)
+    assert made == [(CARD, torch.float32, 2, 3), (CARD, torch.int64, 2), (CARD, torch.float16, 4, 1)]
+    assert named == ("torch.cuda.FloatTensor", "torch.FloatTensor", torch.int64)
+
+
+INDICES = [
+    [0, 2],
+    (slice(None), [-1, 0]),
+    (..., [1]),
+    ((0, 2),),
+    ([0, 1, 2], [3, 0, 1]),
+    (None, [0]),
+    range(2),
+    [True, False, True],
+    (slice(None), np.arange(4) % 2 == 0),
+    np.array([2, 2]),
+]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=repr)
+def test_a_tensor_is_indexed_by_what_is_no_tensor(index):
+    def work(device):
+        numbers = torch.arange(12, device=device).view(3, 4)
+        found, changed = numbers[index], numbers.clone()
+        changed[index] = 70
+        changed[0, [1]] = torch.tensor(80)
+        return found.device == device, found.tolist(), changed.tolist(), 5 in numbers[:, [1]]
+
+    assert seen(work) == work(torch.device("cpu"))
+
+
+def test_what_indexes_is_copied_to_the_card():
+    _, trace = in_a_prediction(lambda device: torch.zeros(4, 128, device=device)[[0, 2]].shape)
+    assert trace.peak_allocated == 4 * 512 + 512 + 2 * 512  # a block for the index
+
+
+def test_a_switch_of_the_thread_is_put_back():
+    switch = torch._C._only_lift_cpu_tensors
+    before = switch()
+    assert seen(lambda device: switch()) is True
+    assert switch() is before

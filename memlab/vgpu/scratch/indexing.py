@@ -1,4 +1,4 @@
-"""Gradients of what was looked up: indices are sorted first."""
+"""What is written by indices, and gradients of what was looked up: there indices are sorted first."""
 
 from collections.abc import Iterable
 from math import prod
@@ -21,8 +21,11 @@ def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     # be sorted along, and positions to begin with (medium_128_fp32, IndexBackward0).
     tensor, indices, accumulate = args[0], args[1], len(args) > 3 and args[3]
     given = [index for index in indices if index is not None]
-    if not accumulate or not given or any(index.dtype in (torch.bool, torch.uint8) for index in given):
+    if not given or any(index.dtype in (torch.bool, torch.uint8) for index in given):
         return ()
+    if not accumulate:
+        number = args[2]  # one of the host is copied first
+        return (number.nbytes,) if number.device.type == "cpu" and not number.dim() else ()
     shape = torch.broadcast_shapes(*(index.shape for index in given))
     if not prod(shape) or not tensor.numel():
         return ()
