@@ -8,7 +8,7 @@ loop can reach (through its closure, the globals that it names, its arguments, a
 import functools
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,7 +70,7 @@ class Belongings:
                     waiting.extend((item, False) for item in vars(value).values())
             elif isinstance(value, functools.partial):
                 waiting.extend([(value.func, False), (value.args, False), (value.keywords, False)])
-            elif hasattr(value, "__dict__"):
+            elif isinstance(getattr(value, "__dict__", None), dict):  # of an alias, list[int], it is the class's
                 whole = isinstance(value, _WHOLE)
                 if whole:
                     self._classes.append((value, type(value)))
@@ -79,7 +79,7 @@ class Belongings:
 
     def _write_down(self, container: Any, whole: bool) -> None:
         if not isinstance(container, tuple):
-            (self._whole if whole else self._others).append((container, container.copy()))
+            (self._whole if whole else self._others).append((container, _content(container)))
 
 
 class _Leaf:
@@ -123,7 +123,18 @@ def _holds_fake(value: Any, depth: int = 4) -> bool:
 
 
 def _held(container: Any) -> list[Any]:
-    return list(container.values() if isinstance(container, dict) else container)
+    content = _content(container)
+    return list(content.values() if isinstance(content, dict) else content)
+
+
+def _content(container: Any) -> Any:
+    """A plain copy of a container, whatever a class of its own may make of ``copy`` and ``values``."""
+    if isinstance(container, OrderedDict):
+        return OrderedDict(OrderedDict.items(container))
+    if isinstance(container, dict):
+        return dict.copy(container)
+    kind = next(kind for kind in (list, set, tuple, deque) if isinstance(container, kind))
+    return list(kind.__iter__(container))
 
 
 def _refill(container: Any, copy: Any) -> None:

@@ -583,6 +583,43 @@ class Counter:
         self.count, self.last = 0, None
 
 
+class Lazy(collections.OrderedDict):
+    """A registry that makes what it holds when it is asked, as libraries have them."""
+
+    def __init__(self, makers, /):
+        super().__init__(makers)
+
+    def copy(self):
+        raise NotImplementedError
+
+    def values(self):
+        raise NotImplementedError
+
+
+class Rows(list):
+    def __init__(self, first, second, /):
+        super().__init__((first, second))
+
+
+def test_containers_with_classes_of_their_own_are_looked_into():
+    layer, rows = nn.Linear(2, 2), Rows(1, 2)
+    registry, recent = Lazy({"layer": layer, "other": 1}), collections.deque([1], maxlen=3)
+    registry.move_to_end("layer")
+    pairs = dict[str, int]  # its __dict__ is that of the class
+
+    def work(device):
+        assert pairs(one=1)
+        registry["layer"].to(device)
+        for container in (rows, recent):
+            container.append(torch.ones(2, device=device))
+        registry["new"] = torch.ones(2, device=device)
+
+    run(work)
+    assert layer.weight.device.type == "cpu"
+    assert (rows, list(recent), list(registry)) == ([1, 2], [1], ["other", "layer"])
+    assert registry.popitem()[0] == "layer"
+
+
 def test_objects_of_the_reader_lose_tensors_of_the_card():
     counter = Counter()
 
