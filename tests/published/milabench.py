@@ -6,7 +6,6 @@ Its networks are torchvision's, and there is no torchvision for PyTorch without 
 time, and pins PyTorch 2.6.0 and cuDNN 9.5.1, which is too old to be asked without a device.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ import torch
 from torch import nn
 from torchvision import models
 
-from memlab.run import predict
-from memlab.units import format_seconds
+from tests.published.speeds import times
 from tests.published.totals import report
 
-FILES = sorted(Path(__file__).parent.glob("milabench_*.json"))
+FILES = [Path(__file__).with_name(f"milabench_{card}.json") for card in ("h100", "h200", "l40s")]
 
 
 def train(device: torch.device, *, network: str, batch_size: int) -> Iterator[torch.Tensor]:
@@ -55,20 +53,7 @@ def _fixed(model: nn.Module, batch_size: int, device: torch.device) -> Iterator[
         yield images, labels
 
 
-def times(file: Path) -> Iterator[str]:
-    """Published step times beside what is predicted, in Markdown; no estimate was fitted on them."""
-    data = json.loads(file.read_text())
-    yield "| card | network | images | published | at least | probably | published, of probably |"
-    yield "|---|---|--:|--:|--:|--:|--:|"
-    for network, speeds in data["images a second"].items():
-        for images, speed in speeds.items():
-            trace = predict(train, gpu=data["card"], network=network, batch_size=int(images), steps=2)
-            seconds = int(images) / speed
-            told = " | ".join(map(format_seconds, (seconds, trace.least_seconds, trace.likely_seconds)))
-            yield f"| {data['card']} | {network} | {images} | {told} | {seconds / trace.likely_seconds:.2f} |"
-
-
 if __name__ == "__main__":
     for file in FILES:
         report(file, train)
-        print(*times(file), sep="\n", end="\n\n")
+        print(*times(file, train), sep="\n", end="\n\n")

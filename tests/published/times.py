@@ -22,7 +22,7 @@ from memlab.vgpu.time.speeds import SPEEDS
 from tests.published.steps import train
 
 FILE = Path(__file__).with_name("times.json")
-TO_FIT = ("products", "unaligned", "convolutions", "plain", "memory")
+TO_FIT = ("products", "unaligned", "convolutions", "depthwise", "plain", "memory")
 
 
 @dataclass(frozen=True)

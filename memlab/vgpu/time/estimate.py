@@ -25,7 +25,8 @@ class Efficiency:
         products: of matrix products on tensor cores.
         unaligned: of that, for half-precision products of sizes that are no multiple of 8.
         convolutions: on tensor cores.
-        plain: of products and convolutions outside of them.
+        depthwise: of depthwise convolutions, whose kernels multiply outside of tensor cores, in half precision too.
+        plain: of products and other convolutions outside of them.
         memory: of bytes to and from the card's memory.
         attention: of fused attention. One published time has it, so it was not fitted: what Dao, "FlashAttention-2"
             (2023), reaches forward and backward with 1,000 tokens.
@@ -37,6 +38,7 @@ class Efficiency:
     products: float = 0.55
     unaligned: float = 0.26
     convolutions: float = 0.26
+    depthwise: float = 0.07
     plain: float = 0.69
     memory: float = 0.68
     attention: float = 0.4
@@ -64,16 +66,19 @@ def _seconds(work: Work, speed: Speed, efficiency: Efficiency) -> float:
     moved = (work.read + work.written) * (3 if work.turned else 1)  # read and written once more
     seconds = moved / (efficiency.memory * speed.memory)
     if work.flops:
-        peak = flops_per_second(work, speed)
-        seconds = max(seconds, work.flops / (peak * _part(work, peak, speed, efficiency)))
+        seconds = max(seconds, work.flops / _reached(work, speed, efficiency))
     return efficiency.kernel + seconds
 
 
-def _part(work: Work, peak: float, speed: Speed, efficiency: Efficiency) -> float:
+def _reached(work: Work, speed: Speed, efficiency: Efficiency) -> float:
+    """Floating-point operations per second."""
+    if work.kind is Kind.DEPTHWISE:
+        return efficiency.depthwise * speed.fp32
+    peak = flops_per_second(work, speed)
     if peak == speed.fp32:
-        return efficiency.plain
+        return efficiency.plain * peak
     if work.kind is Kind.ATTENTION:
-        return efficiency.attention
+        return efficiency.attention * peak
     if work.kind is Kind.CONVOLUTION:
-        return efficiency.convolutions
-    return efficiency.products * (1 if work.aligned or work.dtype is torch.float32 else efficiency.unaligned)
+        return efficiency.convolutions * peak
+    return efficiency.products * peak * (1 if work.aligned or work.dtype is torch.float32 else efficiency.unaligned)

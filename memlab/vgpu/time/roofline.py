@@ -44,5 +44,5 @@ def flops_per_second(work: Work, speed: Speed) -> float:
     if work.kind is Kind.ATTENTION:
         return speed.of_attention(work.dtype)
     backends: Any = torch.backends  # whose stubs lack some of it
-    precision = backends.cudnn.conv if work.kind is Kind.CONVOLUTION else backends.cuda.matmul
+    precision = backends.cudnn.conv if work.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE) else backends.cuda.matmul
     return speed.of_products(work.dtype, precision.fp32_precision == "tf32")

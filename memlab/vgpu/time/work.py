@@ -22,6 +22,7 @@ class Kind(StrEnum):
     PRODUCT = "matrix product"
     ATTENTION = "attention"
     CONVOLUTION = "convolution"
+    DEPTHWISE = "depthwise convolution"
     MEMORY = "memory"
     TO_CARD = "copy to the card"
     TO_HOST = "copy to the host"
@@ -97,9 +98,12 @@ def convolution(func: Any, args: tuple[Any, ...], flops: int, read: int, written
     """
     backward = func.overloadpacket is aten.convolution_backward
     inputs, weight, stride = (args[i] for i in ((1, 2, 4) if backward else (0, 1, 3)))
+    transposed, groups = (args[i] for i in ((7, 9) if backward else (6, 8)))
     fewer = 1.0
     if weight.dim() >= 4 and all(step == 1 for step in stride):
         fewer = prod(4 * edge / (edge + 3) for edge in weight.shape[2:])
+    if groups > 1 and groups == inputs.shape[1] and not transposed:
+        return Work(Kind.DEPTHWISE, inputs.dtype, flops, flops / fewer, read, written)
     half = inputs.dtype in (torch.float16, torch.bfloat16)
     turned = half and not any(View.of(tensor).is_channels_last for tensor in (inputs, weight))
     return Work(Kind.CONVOLUTION, inputs.dtype, flops, flops / fewer, read, written, turned=turned)
