@@ -9,7 +9,7 @@ import functools
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -122,9 +122,9 @@ def _holds_fake(value: Any, depth: int = 4) -> bool:
     return isinstance(value, FakeTensor)
 
 
-def _held(container: Any) -> list[Any]:
+def _held(container: Any) -> Iterable[Any]:
     content = _content(container)
-    return list(content.values() if isinstance(content, dict) else content)
+    return content.values() if isinstance(content, dict) else content
 
 
 def _content(container: Any) -> Any:

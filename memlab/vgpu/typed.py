@@ -15,11 +15,10 @@ class _Typed(type):
     dtype: torch.dtype
 
     def __call__(cls, *given: Any) -> torch.Tensor:
-        if all(type(size) is int for size in given):
-            return torch.empty(given, dtype=cls.dtype, device=CARD)
+        sizes = given[0] if len(given) == 1 and isinstance(given[0], torch.Size) else given
+        if all(type(size) is int for size in sizes):
+            return torch.empty(sizes, dtype=cls.dtype, device=CARD)
         (data,) = given
-        if isinstance(data, torch.Size):
-            return torch.empty(data, dtype=cls.dtype, device=CARD)
         return torch.as_tensor(data, dtype=cls.dtype, device=CARD)
 
     def __instancecheck__(cls, instance: Any) -> bool:
