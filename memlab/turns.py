@@ -1,12 +1,16 @@
 """Runs that measure take turns: two at once would see each other's bytes on a card, and each other's seconds too."""
 
+import contextlib
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
 from memlab.errors import Stopped
 
+WAITS = "Another run is being measured in this process: this one begins when that one ends."
+_NOT_THE_READERS = (str(Path(__file__).parent), contextlib.__file__)
 SECONDS = 0.05  # between two looks at whether to stop waiting
 
 _measuring = threading.RLock()  # a run inside a run, in one thread, goes on
@@ -14,10 +18,13 @@ _brief = False  # whether the run whose turn it is only predicts, and so is over
 
 
 def _warn() -> None:
-    warnings.warn("Another run is being measured in this process: this one begins when that one ends.", stacklevel=5)
+    """Say it of the line that called memlab: the run is begun in different depths below it."""
+    calls = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
+    readers = (call for call in calls if not call[0].startswith(_NOT_THE_READERS))
+    warnings.warn_explicit(WAITS, UserWarning, *next(readers, calls[-1]))
 
 
-@contextmanager
+@contextlib.contextmanager
 def turn(stopping: threading.Event, on_wait: Callable[[], None] | None, *, brief: bool = False) -> Iterator[None]:
     """A context in which no other thread of this process is inside one.
 

@@ -1,7 +1,9 @@
 """The panels that a notebook shows: they keep still while a cell runs, and one that is made again takes its place."""
 
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
+from memlab.errors import NoVirtualGpu
 from memlab.lab.session import Session
 
 
@@ -51,6 +53,7 @@ def _place(shell: Any) -> Place:
 
 
 def _begins(info: Any) -> None:
+    _note(begins=True)
     for panel, _ in list(_shown.values()):
         panel.session.hold()
 
@@ -58,6 +61,17 @@ def _begins(info: Any) -> None:
 def _ended(result: Any) -> None:
     from IPython import get_ipython
 
+    _note(begins=False)
     here = _place(get_ipython())
     for panel, place in list(_shown.values()):
+        if place != here:
+            panel.session.hold()  # what was predicted meanwhile may be of what the cell has replaced
         panel.session.look_ahead(at_once=place == here)  # whoever sees it appear drags its slider first
+
+
+def _note(*, begins: bool) -> None:
+    """Predictions beside a cell are not to see what it switches for a moment."""
+    with suppress(NoVirtualGpu):  # a PyTorch that cannot carry it can still measure
+        from memlab.vgpu import switches
+
+        (switches.cell_begins if begins else switches.cell_ended)()

@@ -10,6 +10,7 @@ from IPython.display import display
 from memlab.lab.controls import LABEL_WIDTH, explain
 from memlab.lab.screen import Words
 from memlab.lab.style import color
+from memlab.lab.subshell import answer_during_cells
 
 
 def show(widget: widgets.Widget, text: str, still: Mapping[str, str]) -> None:
@@ -17,6 +18,7 @@ def show(widget: widgets.Widget, text: str, still: Mapping[str, str]) -> None:
 
     ipywidgets 7, which Colab has, would save the text alone.
     """
+    answer_during_cells(widget)
     view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
     display({"text/plain": text, "application/vnd.jupyter.widget-view+json": view, **still}, raw=True)
 

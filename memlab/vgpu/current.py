@@ -31,6 +31,7 @@ class Prediction:
             what stands for them.
         world_size: how many ranks train together, this one among them.
         node_order: which nodes of autograd's graphs backward runs first.
+        switches: PyTorch's, as they are for it, by the function that reads them.
     """
 
     card: Card
@@ -44,6 +45,7 @@ class Prediction:
     away: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     world_size: int = 1
     node_order: NodeOrder = field(default_factory=NodeOrder)
+    switches: dict[str, Any] = field(default_factory=dict)
     _streams: int = 0  # made so far
 
     def start_step(self) -> None:

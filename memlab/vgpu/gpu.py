@@ -21,6 +21,7 @@ from memlab.vgpu.patches import PATCHES
 from memlab.vgpu.ranks import check_ranks, process_group
 from memlab.vgpu.refusals import bare_number, scripted
 from memlab.vgpu.restoring import Belongings
+from memlab.vgpu.switches import switches
 from memlab.vgpu.tracker import VirtualTracker
 
 
@@ -113,7 +114,8 @@ class VirtualGpu(Device):
             lift_on_the_host(before)
 
     def _new(self) -> Prediction:
-        return Prediction(self.card, VirtualMemory(self.card), world_size=self.world_size)
+        memory = VirtualMemory(self.card)
+        return Prediction(self.card, memory, world_size=self.world_size, switches=switches())
 
     def start_step(self) -> None:
         """The lines that ask for unknown numbers are counted for each step."""

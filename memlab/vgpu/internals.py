@@ -19,7 +19,6 @@ try:
         DispatchKeySet,
         _ExcludeDispatchKeyGuard,
         _get_privateuse1_backend_name,
-        _get_sdp_priority_order,
         _only_lift_cpu_tensors,
         _set_dispatch_mode,
         _set_only_lift_cpu_tensors,
@@ -59,7 +58,6 @@ except (ImportError, AttributeError) as error:
     ) from None
 
 allow_data_pointer = _set_warn_deprecated_on_mutable_data_ptr
-attention_order = _get_sdp_priority_order
 disable_modes = _disable_current_modes
 is_wrapped = is_functorch_wrapped_tensor
 lifts_on_the_host = _only_lift_cpu_tensors
@@ -82,7 +80,6 @@ __all__ = [
     "UnsupportedFakeTensorException",
     "UnsupportedOperatorException",
     "allow_data_pointer",
-    "attention_order",
     "data_loader_iterator",
     "disable_modes",
     "fake_store",

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from memlab.patching import Change, Patches, where
-from memlab.vgpu import autocast, facade, saving, swapping, tensors
+from memlab.vgpu import autocast, facade, saving, swapping, switches, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, torch_c
 from memlab.vgpu.names import CARD, ENGINE, SLOT_NAME
@@ -24,6 +24,7 @@ from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
 
 def _changes() -> Iterator[Change]:
     """Each change: where, its name, and what takes its place."""
+    yield from switches.changes()
     for owner, answers in facade.ANSWERS:
         for name, answer in answers.items():
             if hasattr(owner, name):

@@ -7,6 +7,7 @@ from itertools import islice
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from memlab import predict
 from memlab.lab import Lab, cells, forecast, worker
@@ -330,6 +331,26 @@ def test_the_panel_that_a_cell_shows_looks_ahead_at_once_and_others_after_a_paus
     shell.run("a", "1", first._ipython_display_)
     shell.run("b", "2", second._ipython_display_)
     assert looked == [(first, True), (first, False), (second, True)]
+
+
+def test_what_was_predicted_while_a_cell_ran_is_not_what_the_cell_has_made_of_the_loop(shell):
+    width = [8]
+
+    def train(device, *, batch_size=8):
+        yield torch.nn.Linear(width[0], 1, device=device)(torch.zeros(batch_size, width[0], device=device)).sum()
+
+    lab = Lab(train, batch_size=(1, 64), device="cpu")
+    lab.session._forecast._next_ahead = lambda: None
+
+    def peak():
+        if job := lab.session.predict():
+            job.result()
+        return lab.session.prediction.peak_allocated
+
+    shell.run("a", "1", lab._ipython_display_)
+    before = []
+    shell.run("b", "2", lambda: [before.append(peak()), width.__setitem__(0, 100_000)])
+    assert peak() > before[0]
 
 
 def test_a_panel_made_again_by_its_cell_closes_the_one_before_and_no_other(shell):

@@ -13,6 +13,7 @@ from memlab import predict
 from memlab.vgpu.patches import PATCHES
 from tests.vgpu.once import seen
 
+OF_CUDNN = vars(type(torch.backends.cudnn))
 PLACES = (
     torch, torch._C, torch.distributed,
     torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch.accelerator,
@@ -20,6 +21,7 @@ PLACES = (
     torch.amp, torch.autocast, torch.autograd, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
     nn.parameter.UninitializedTensorMixin, FakeTensor, torch.UntypedStorage,
     dataloader._BaseDataLoaderIter, threading.Thread, np,
+    *(OF_CUDNN[name] for name in ("allow_tf32", "benchmark", "deterministic", "enabled")),
 )  # fmt: skip
 
 
@@ -71,7 +73,7 @@ def test_the_comparison_finds_a_change():
 
 def test_every_place_of_a_change_is_looked_at():
     owners = {owner for owner, _, _ in PATCHES._changes()}
-    assert {owner for owner in owners if not owner.__name__.startswith("safetensors")} <= set(PLACES)
+    assert {place for place in owners if getattr(place, "__name__", "") != "safetensors.torch"} <= set(PLACES)
 
 
 @pytest.mark.parametrize("failure", [None, ValueError("mine"), KeyboardInterrupt()])
