@@ -15,7 +15,7 @@ class _Typed(type):
     dtype: torch.dtype
 
     def __call__(cls, *given: Any) -> torch.Tensor:
-        sizes = given[0] if len(given) == 1 and isinstance(given[0], torch.Size) else given
+        sizes = given[0] if len(given) == 1 and isinstance(given[0], torch.Size) else given or (0,)
         if all(type(size) is int for size in sizes):
             return torch.empty(sizes, dtype=cls.dtype, device=CARD)
         (data,) = given

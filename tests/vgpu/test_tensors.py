@@ -364,6 +364,7 @@ def test_classes_of_the_card_make_tensors_there_and_tell_them_apart():
         floats, integers = torch.cuda.FloatTensor(2, 3), torch.cuda.LongTensor([1, 2])
         halves = torch.cuda.HalfTensor(np.ones((4, 1)))
         assert torch.cuda.IntTensor(floats.shape).shape == floats.shape
+        assert torch.cuda.FloatTensor().shape == (0,)
         assert isinstance(floats, torch.cuda.FloatTensor)
         assert isinstance(torch.ones(2).cuda(), torch.cuda.FloatTensor)
         assert not any(isinstance(other, torch.cuda.FloatTensor) for other in (halves, torch.ones(2), 1.0))
