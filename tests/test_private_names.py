@@ -146,7 +146,6 @@ GUARDED = [
     ("torch._C", "DispatchKeySet"),
     ("torch._C", "_ExcludeDispatchKeyGuard"),
     ("torch._C", "_get_privateuse1_backend_name"),
-    ("torch._C", "_get_sdp_priority_order"),
     ("torch._C", "_set_dispatch_mode"),
     ("torch._C", "_only_lift_cpu_tensors"),
     ("torch._C", "_set_only_lift_cpu_tensors"),

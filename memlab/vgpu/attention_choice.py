@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from memlab.vgpu.cards import Card
-from memlab.vgpu.internals import torch_c
+from memlab.vgpu.internals import attention_order
 from memlab.vgpu.versions import TORCH
 
 HALF = (torch.float16, torch.bfloat16)
@@ -32,7 +32,7 @@ def choose_attention(
     Raises:
         RuntimeError: what PyTorch raises where none of those that are allowed can.
     """
-    order = torch_c._get_sdp_priority_order()
+    order = attention_order()
     if order[:3] == DEFAULT_ORDER[:3] and card.sm in (90, 100, 103):
         order = [CUDNN, FLASH, EFFICIENT, MATH]
     shapes_fit = (

@@ -57,6 +57,26 @@ except (ImportError, AttributeError) as error:
         "install a torch that memlab was checked with, 2.11 to 2.15. measure still works."
     ) from None
 
+# PyTorch's switches in torch_c: those of torch.nn.attention.sdpa_kernel by what reads each and what sets it, others by
+# their names behind _get_ and _set_. Lost without one: the loop's own setting of it, or that it is put back.
+ATTENTION_SWITCHES = {
+    **{f"_get_{name}_sdp_enabled": f"_set_sdp_use_{name}" for name in ("flash", "mem_efficient", "math", "cudnn")},
+    "_get_overrideable_sdp_enabled": "_set_sdp_use_overrideable",
+    "_get_sdp_priority_order": "_set_sdp_priority_order",
+    "_get_math_sdp_allow_fp16_bf16_reduction": "_set_math_sdp_allow_fp16_bf16_reduction",
+}
+SWITCHES = (
+    "cublas_allow_bf16_reduced_precision_reduction",
+    "cublas_allow_fp16_accumulation",
+    "cublas_allow_fp16_reduced_precision_reduction",
+    "cublas_allow_tf32",
+    "cudnn_allow_tf32",
+    "cudnn_benchmark",
+    "cudnn_deterministic",
+    "cudnn_enabled",
+    "float32_matmul_precision",
+)
+
 allow_data_pointer = _set_warn_deprecated_on_mutable_data_ptr
 disable_modes = _disable_current_modes
 is_wrapped = is_functorch_wrapped_tensor
@@ -69,9 +89,11 @@ unset_mode = _unset_dispatch_mode
 unwrapped = get_unwrapped
 
 __all__ = [
+    "ATTENTION_SWITCHES",
     "AUTOCAST_KEY",
     "COMPOSITE_KEY",
     "FAKE_MODE",
+    "SWITCHES",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensor",
@@ -80,6 +102,7 @@ __all__ = [
     "UnsupportedFakeTensorException",
     "UnsupportedOperatorException",
     "allow_data_pointer",
+    "attention_order",
     "data_loader_iterator",
     "disable_modes",
     "fake_store",
@@ -106,6 +129,11 @@ __all__ = [
     "with_device",
     "without_autocast",
 ]
+
+
+def attention_order() -> list[int]:
+    """The numbers of ``torch.nn.attention.SDPBackend``, in the order in which attention tries them."""
+    return getattr(torch_c, "_get_sdp_priority_order", lambda: [1, 2, 0, 3])()
 
 
 def node_number(node: Any) -> int:

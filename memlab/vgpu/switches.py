@@ -14,26 +14,8 @@ import torch
 
 from memlab.patching import Change, where
 from memlab.vgpu.current import current, is_predicting
-from memlab.vgpu.internals import torch_c
+from memlab.vgpu.internals import ATTENTION_SWITCHES, SWITCHES, torch_c
 
-# What reads each switch, and what sets it: those of torch.nn.attention.sdpa_kernel, which torch.backends.cuda shares.
-_OWN = {
-    **{f"_get_{name}_sdp_enabled": f"_set_sdp_use_{name}" for name in ("flash", "mem_efficient", "math", "cudnn")},
-    "_get_overrideable_sdp_enabled": "_set_sdp_use_overrideable",
-    "_get_sdp_priority_order": "_set_sdp_priority_order",
-    "_get_math_sdp_allow_fp16_bf16_reduction": "_set_math_sdp_allow_fp16_bf16_reduction",
-}
-_PUT_BACK = (
-    "cublas_allow_bf16_reduced_precision_reduction",
-    "cublas_allow_fp16_accumulation",
-    "cublas_allow_fp16_reduced_precision_reduction",
-    "cublas_allow_tf32",
-    "cudnn_allow_tf32",
-    "cudnn_benchmark",
-    "cudnn_deterministic",
-    "cudnn_enabled",
-    "float32_matmul_precision",
-)
 # torch.backends.cudnn took hold of its functions when it was loaded.
 _OF_CUDNN = ("allow_tf32", "benchmark", "deterministic", "enabled")
 
@@ -74,7 +56,7 @@ def changes() -> Iterator[Change]:
     for read, set_ in _known():
         yield torch_c, read, where(is_predicting, partial(_get, read), getattr(torch_c, read))
         yield torch_c, set_, where(is_predicting, partial(_set, read), getattr(torch_c, set_))
-    for name in filter(lambda name: hasattr(torch_c, f"_set_{name}"), _PUT_BACK):
+    for name in filter(lambda name: hasattr(torch_c, f"_set_{name}"), SWITCHES):
         setter, getter = (getattr(torch_c, f"_{do}_{name}") for do in ("set", "get"))
         yield torch_c, f"_set_{name}", _undone(setter, _back_to(getter))
     for name in _OF_CUDNN:
@@ -86,7 +68,7 @@ def changes() -> Iterator[Change]:
 
 def _known() -> Iterator[tuple[str, str]]:
     """Those that this PyTorch has."""
-    return ((read, set_) for read, set_ in _OWN.items() if hasattr(torch_c, read))
+    return ((read, set_) for read, set_ in ATTENTION_SWITCHES.items() if hasattr(torch_c, read))
 
 
 def _read() -> dict[str, Any]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -111,10 +111,11 @@ def run_all_cells(page: Page) -> None:
     page.get_by_text("Run All Cells", exact=True).click()
 
 
-def wait_for_all_cells(page: Page) -> None:
-    """Until no cell waits any more: all of them wait as soon as they are asked to run."""
+def wait_for_all_cells(page: Page, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Until no cell waits any more: all of them wait as soon as they are asked to run. Do something ``meanwhile``."""
     waiting = page.locator(".jp-InputPrompt").filter(has_text="*")
     waiting.first.wait_for(state="attached")
+    meanwhile()
     expect(waiting).to_have_count(0, timeout=300_000)
 
 

@@ -61,7 +61,7 @@ def choose_theme(page: Page, name: str) -> None:
 def test_a_reader_runs_the_notebook_and_uses_its_panels(folder, jupyter, page, notebook):
     page.goto(jupyter.format(notebook.name))
     run_all_cells(page)
-    wait_for_all_cells(page)
+    wait_for_all_cells(page, meanwhile=Panel(page).move)
     unfold(page)
     count = sum("Lab(" in cell for cell in code_cells(notebook))
     assert panels(page).count() == count > 0
