@@ -5,6 +5,8 @@ import json
 import pytest
 from jupyter_client.manager import start_new_kernel
 
+from tests.notebooks.cells import ROOT
+
 PANEL = """
 import threading
 from memlab import Guess, Lab
@@ -29,7 +31,7 @@ slider.observe(lambda change: heard.set(), "value")
 
 @pytest.fixture
 def kernel():
-    manager, client = start_new_kernel()
+    manager, client = start_new_kernel(cwd=str(ROOT))
     yield client
     client.stop_channels()
     manager.shutdown_kernel(now=True)
@@ -59,7 +61,7 @@ def test_a_widget_hears_while_a_cell_runs(kernel, cell, value):
     data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
     message = kernel.session.msg("comm_msg", {"comm_id": comm, "data": data})
     message["header"]["subshell_id"] = subshell
-    cell = kernel.execute("was_heard = heard.wait(30)", user_expressions={"it": "was_heard"})
+    cell = kernel.execute("was_heard = heard.wait(10)", user_expressions={"it": "was_heard"})
     kernel.shell_channel.send(message)
     while (reply := kernel.get_shell_msg(timeout=60))["parent_header"].get("msg_id") != cell:
         pass

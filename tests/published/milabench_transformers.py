@@ -42,7 +42,10 @@ def train(device: torch.device, *, network: str, batch_size: int) -> Iterator[to
         return loss
 
     while True:
-        yield step({name: tensor.to(device) for name, tensor in make_batch(batch_size).items()})
+        batch = make_batch(batch_size)  # the one before goes
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        loss = step(batch)  # is there until the next step's end, with what its graph still holds
+        yield loss
 
 
 def _bert() -> nn.Module:
