@@ -12,10 +12,12 @@ from typing import Any
 import torch
 
 from memlab.errors import Unpredictable
+from memlab.units import KIB
 from memlab.vgpu import streams
 from memlab.vgpu.current import current
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.refusals import other_device, where
+from memlab.vgpu.time.speeds import SPEEDS
 from memlab.vgpu.typed import KINDS, typed
 
 CARDS_OF_A_MACHINE = 8
@@ -53,9 +55,14 @@ class OnDevice:
         pass
 
 
+# KiB of shared memory a multiprocessor: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+_SHARED = {70: 96, 75: 64, 80: 164, 86: 100, 89: 100, 90: 228, 100: 228}
+
+
 def _properties(device: Any = None) -> types.SimpleNamespace:
     card_device(device)
     card = current().card
+    shared = _SHARED[card.sm] * KIB
     return types.SimpleNamespace(
         name=card.name,
         total_memory=card.capacity,
@@ -65,6 +72,13 @@ def _properties(device: Any = None) -> types.SimpleNamespace:
         max_threads_per_multi_processor=card.threads,
         warp_size=32,
         is_integrated=0,
+        is_multi_gpu_board=0,
+        max_threads_per_block=1024,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=48 * KIB,
+        shared_memory_per_block_optin=shared if card.sm < 80 else shared - KIB,
+        shared_memory_per_multiprocessor=shared,
+        L2_cache_size=SPEEDS[card.name].cache,
     )
 
 

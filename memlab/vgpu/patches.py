@@ -7,6 +7,7 @@ the changes, and the last one to end takes them away: outside of predictions PyT
 import functools
 import importlib.util
 import math
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -129,6 +130,18 @@ def _refusing(what: str) -> Callable[..., Any]:
     return refusing
 
 
+def _refusing_scripts(script: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.jit.script``, but for what PyTorch scripts when one of its own modules is loaded."""
+
+    def scripted(*args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(2).f_globals.get("__name__", "")  # behind the patch that leads here
+        if caller.startswith("torch."):
+            return script(*args, **kwargs)
+        raise compiled_code("torch.jit.script")
+
+    return scripted
+
+
 def _is_readers_own(thread: threading.Thread) -> bool:
     target = getattr(thread, "_target", None)
     code = getattr(target, "__code__", None) or getattr(type(thread).run, "__code__", None)
@@ -227,7 +240,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
     (torch, "compile", _refusing("torch.compile")),
-    (torch.jit, "script", _refusing("torch.jit.script")),
+    (torch.jit, "script", _refusing_scripts),
     (torch.jit, "trace", _refusing("torch.jit.trace")),
     (torch.optim.LBFGS, "step", _to_the_end),
     (threading.Thread, "start", _refusing_threads),

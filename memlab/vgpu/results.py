@@ -161,9 +161,16 @@ def _view(index: int, out: FakeTensor) -> Callable[..., Any]:
     dtype, offset, shape, stride = out.dtype, out.storage_offset(), out.shape, out.stride()
 
     def build(mode: FakeTensorMode, args: tuple[Any, ...]) -> FakeTensor:
+        base = args[index]
+        if torch.is_inference_mode_enabled() and not base.is_inference():
+            with torch.inference_mode(False):  # then its views are none of the inference mode's tensors either
+                return view(mode, base)
+        return view(mode, base)
+
+    def view(mode: FakeTensorMode, base: Any) -> FakeTensor:
         tensor = torch.empty(0, dtype=dtype, device="meta")
-        tensor.set_(args[index].untyped_storage(), offset, shape, stride)
-        return make_fake(mode, tensor, args[index].fake_device)
+        tensor.set_(base.untyped_storage(), offset, shape, stride)
+        return make_fake(mode, tensor, base.fake_device)
 
     return build
 

@@ -6,8 +6,10 @@ operator on the card is then done on the values as well. Views of values are vie
 all.
 
 Where an operator takes numbers that nobody knows (a loss, tokens that were sampled), its value is worked out with 1
-for every unknown float and 0 for every unknown integer, and is *uncertain*. ``all`` of what is unknown is True, other
-unknown truths are False: assertions and validations then pass, and loops that wait for something rare do not begin.
+for every unknown float and 0 for every unknown integer, and is *uncertain*. ``all`` of what is unknown, or of what is
+said of unknown floats, is True, other unknown truths are False: assertions and validations then pass, and loops that
+wait for something rare do not begin. (Of integers too, which may be tokens, a text that goes on until all have ended
+would end at once.)
 When the loop asks for an uncertain number, the line that asked is written down.
 """
 
@@ -18,7 +20,7 @@ from typing import Any
 import torch
 
 from memlab.vgpu.current import current
-from memlab.vgpu.internals import FakeTensor, storage_id, tree_map, unset_fake_temporarily
+from memlab.vgpu.internals import FakeTensor, storage_id, tree_leaves, tree_map, unset_fake_temporarily
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import called_by, in_head_of_while, where, without_end
 
@@ -36,6 +38,7 @@ _UNSAID = {aten.native_batch_norm.default: ((3, "running_mean"), (4, "running_va
 EMPTY = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted, aten.new_empty, aten.new_empty_strided}
 _OVERWRITES = {aten.copy_, aten.fill_, aten.zero_}  # what was there before does not matter
 _TRUE = {aten.all, aten._is_all_true, aten.equal, aten.allclose}  # where nothing is known
+_ALL = {aten.min, aten.amin}  # are ``all`` where they give truths
 
 
 class Value:
@@ -49,10 +52,11 @@ class Value:
 
 
 class _Origin:
-    __slots__ = ("certain",)
+    __slots__ = ("certain", "of_floats")
 
-    def __init__(self, certain: bool):
+    def __init__(self, certain: bool, of_floats: bool = False):
         self.certain = certain
+        self.of_floats = of_floats  # whether it is truths about floats that nobody knows
 
 
 class _Unknown(Exception):
@@ -86,7 +90,10 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
         results, certain = [None] * len(outs), False
     for item, result in zip(outs, results, strict=False):
         if has_value(item):
-            _keep(item, result, certain, func, (args, kwargs))
+            of_floats = item.dtype is torch.bool and not certain and _says_of_floats(args)
+            if of_floats and (item.numel() > 1 or _is_all(func, item)):
+                result = None
+            _keep(item, result, certain, func, (args, kwargs), of_floats)
 
 
 def ask(tensor: FakeTensor) -> bool | int | float | complex:
@@ -208,19 +215,33 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
     return list(result) if isinstance(result, tuple | list) else [result], certain
 
 
-def _keep(item: Any, result: torch.Tensor | None, certain: bool, func: Any, given: tuple[Any, ...]) -> None:
+def _says_of_floats(args: tuple[Any, ...]) -> bool:
+    """Whether truths made from these arguments say something of floats that nobody knows."""
+    tensors = (leaf for leaf in tree_leaves(args) if type(leaf) is FakeTensor)
+    return any(t.dtype.is_floating_point if (v := value_of(t)) is None else v.origin.of_floats for t in tensors)
+
+
+def _is_all(func: Any, out: FakeTensor) -> bool:
+    """Whether it is True where all of its argument is."""
+    return func.overloadpacket in _TRUE or (func.overloadpacket in _ALL and out.dtype is torch.bool)
+
+
+def _keep(
+    item: Any, result: torch.Tensor | None, certain: bool, func: Any, given: tuple[Any, ...], of_floats: bool
+) -> None:
     before = value_of(item)
     if before is not None:  # written in place, or given back as it was
         is_new = func.overloadpacket in _OVERWRITES and before.tensor.nbytes == before.tensor.untyped_storage().nbytes()
         before.origin.certain = certain and (before.origin.certain or is_new)
+        before.origin.of_floats = of_floats
         if result is not None and result is not before.tensor:
             before.tensor = result
         return
     if result is None:
         if item.dtype.is_floating_point:
             return
-        result = torch.ones(item.shape, dtype=item.dtype) if func.overloadpacket in _TRUE else _default(item)
-    item.memlab_value = Value(result, _shared_origin(result, given) or _Origin(certain))
+        result = torch.ones(item.shape, dtype=item.dtype) if _is_all(func, item) else _default(item)
+    item.memlab_value = Value(result, _shared_origin(result, given) or _Origin(certain, of_floats))
 
 
 def _shared_origin(result: torch.Tensor, given: tuple[Any, ...]) -> _Origin | None:

@@ -84,6 +84,15 @@ def test_its_properties_are_the_cards(gpu):
     assert seen(work, gpu=gpu) == (card.name, capability, (card.name, card.capacity, capability), card.processors)
 
 
+@pytest.mark.parametrize("gpu", CARDS)
+def test_kernels_can_be_planned_by_its_properties(gpu):
+    properties = seen(lambda device: torch.cuda.get_device_properties(device), gpu=gpu)
+    shared = properties.shared_memory_per_multiprocessor
+    assert properties.shared_memory_per_block < properties.shared_memory_per_block_optin <= shared
+    assert shared < properties.L2_cache_size
+    assert properties.max_threads_per_block <= properties.max_threads_per_multi_processor
+
+
 @pytest.mark.parametrize(("gpu", "has_it"), [("T4", False), ("A100-40GB", True)])
 def test_bfloat16_is_the_cards(gpu, has_it):
     def work(device):

@@ -1,5 +1,9 @@
 """A ``train`` written for CUDA runs unmodified, with ``device`` passed in."""
 
+import re
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -259,11 +263,12 @@ def test_a_module_made_outside_gets_its_weights_and_buffers_back():
 FUSED = [torch.optim.SGD, torch.optim.AdamW, *([torch.optim.Adagrad] if TORCH >= (2, 13) else [])]
 
 
+@pytest.mark.parametrize("rate", [0.1, torch.tensor(0.1)], ids=["number", "tensor"])
 @pytest.mark.parametrize("optimizer", FUSED)
-def test_fused_optimizers_change_their_parameters_in_place(optimizer):
+def test_fused_optimizers_change_their_parameters_in_place(optimizer, rate):
     def train(device):
         weight = torch.nn.Parameter(torch.ones(512, 512, device=device))
-        fused = optimizer([weight], lr=0.1, fused=True)
+        fused = optimizer([weight], lr=rate, fused=True)
         while True:
             weight.square().sum().backward()
             fused.step()
@@ -272,3 +277,31 @@ def test_fused_optimizers_change_their_parameters_in_place(optimizer):
 
     steps = predict(train, gpu="T4", steps=3).steps
     assert steps[-1].peak_allocated == steps[-2].peak_allocated
+
+
+def test_a_sparse_gradient_is_said_not_to_be_counted():
+    def train(device, *, sparse):
+        embedding = torch.nn.Embedding(100, 8, sparse=sparse).to(device)
+        optimizer = torch.optim.SGD(embedding.parameters(), lr=0.1)
+        while True:
+            embedding(torch.zeros(40, dtype=torch.int64, device=device)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield None
+
+    assert predict(train, sparse=False).notes == ()
+    (note,) = predict(train, sparse=True).notes
+    assert re.search(r"sparse gradient .* test_features.py:\d+ makes is not counted", note)
+
+
+def test_pytorch_may_script_what_it_loads():
+    script = (
+        "import sys, torch; from memlab import predict\n"
+        "def train(device):\n"
+        "    w = torch.zeros(4, device=device, requires_grad=True)\n"
+        "    assert 'torch._decomp.decompositions_for_jvp' not in sys.modules\n"
+        "    yield torch.func.hessian(lambda w: (w ** 3).sum())(w).sum()\n"
+        "print(predict(train, steps=1).oom)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "None\n"

@@ -54,6 +54,22 @@ def test_views_share_their_storage_and_results_do_not():
     assert seen[0] == seen[1] == ([True, True, False, True], (1, 64), 1, (64, 65))
 
 
+def test_views_in_inference_mode_are_what_they_are_views_of():
+    seen = []
+
+    def train(device):
+        outside = torch.ones(64, 64, device=device)
+        for _ in range(2):
+            with torch.inference_mode():
+                inside = outside * 2
+                tensors = outside[:3], outside.t(), inside[:3], inside.t()
+            seen.append([tensor.is_inference() for tensor in tensors])
+            yield outside[:3].sum() + torch.nn.Parameter(outside[:3]).sum()
+
+    predict(train, steps=2)
+    assert seen == [[False, False, True, True]] * 2
+
+
 def test_the_parts_of_a_split_are_remembered_as_views():
     seen = []
 

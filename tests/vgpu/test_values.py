@@ -258,6 +258,11 @@ def test_a_loop_that_waits_for_the_host():
         (lambda x: bool(torch.isfinite(x.sum())), True),
         (lambda x: bool((x > 0).all()), True),
         (lambda x: bool((x > 2).any()), False),
+        (lambda x: bool((x[1:] > x[:-1]).all()), True),
+        (lambda x: bool((x[1:] <= x[:-1]).any()), False),
+        (lambda x: bool(((x > 1) & (x < 1)).view(8, 8).all(0).all()), True),
+        (lambda x: bool((x > 1).view(8, 8).min(-1)[0].all()), True),
+        (lambda x: bool((torch.multinomial(x.softmax(0), 3) == 7).all()), False),  # an end that a text waits for
         (lambda x: torch.equal(x, x + 1), True),
         (lambda x: torch.allclose(x, x + 1), True),
         (lambda x: 1 / x.sum().item(), 1.0),
@@ -393,6 +398,24 @@ def test_distributions_validate():
         return normal.log_prob(normal.rsample()).shape, choice.log_prob(choice.sample()).shape
 
     assert seen(work) == ((3,), (2,))
+
+
+@pytest.mark.parametrize("rows", [1, 8, 250, 300])
+def test_distributions_validate_what_a_network_made(rows):
+    def work(device):
+        x = nn.Linear(5, 4).to(device)(torch.randn(rows, 5, device=device))
+        chances, spread = x.softmax(-1), x.exp()
+        of_vectors = torch.distributions.MultivariateNormal(x, scale_tril=torch.tril(x[:, :, None] * x[:, None]))
+        one = torch.distributions.Categorical(chances)
+        others = [
+            torch.distributions.OneHotCategorical(chances),
+            torch.distributions.Uniform(-spread, spread),
+            torch.distributions.Beta(spread, spread),
+            torch.distributions.Dirichlet(spread),
+        ]
+        return one.log_prob(one.sample()).shape, of_vectors.rsample().shape, [d.sample().shape[0] for d in others]
+
+    assert seen(work) == ((rows,), (rows, 4), [rows] * 4)
 
 
 # Loops without an end

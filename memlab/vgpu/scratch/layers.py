@@ -47,8 +47,8 @@ def _im2col(card: Card, args: Given, out: Any) -> Iterable[Step]:
 
 
 def _roll(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    # roll_common: a dimension after the other
-    return (_bytes(args[0]), RESULT) if len(args) > 2 and len(args[2]) > 1 else ()
+    # roll_common: a dimension after the other, and what each gives is kept to the end
+    return (*[_bytes(args[0])] * (len(args[2]) - 1), RESULT) if len(args) > 2 and len(args[2]) > 1 else ()
 
 
 def _unfold_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -106,10 +106,6 @@ def _multinomial(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return RESULT, _bytes(tensor), out.numel() * tensor.element_size()
 
 
-def _to_real(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    return RESULT, _bytes(args[0])  # _fft_c2r_cufft: cuFFT destroys its input
-
-
 def _trilinear(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # _trilinear: slice by slice of one dimension, the product of the first two and then that with the third
     tensors = [_unsqueezed(tensor, places) for tensor, places in zip(args[:3], args[3:6], strict=True)]
@@ -143,6 +139,18 @@ def _scatter_mean(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return RESULT, _bytes(args[3]), _bytes(out), out.numel()
 
 
+def _masked_scatter(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # launch_masked_scatter_kernel: of the mask, as large as the result, a running sum
+    mask, source = args[1:3]
+    count, whole = out.numel(), mask.shape == out.shape and mask.is_contiguous()
+    buffer = cub.running_sum(count, 8)
+    return RESULT, 8 * count, *([] if whole else [count]), buffer, -buffer, *_laid_out(source)
+
+
+def _dirichlet(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    return RESULT, _bytes(out) // max(out.shape[-1], 1)  # _s_dirichlet_cuda: gamma variates, and their sums
+
+
 def _affine_grid(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # affine_grid_generator_4D and _5D: all points, a coordinate after the other, are multiplied by the matrices
     width, sizes, aligned = out.element_size(), args[1], args[2]
@@ -163,12 +171,14 @@ RULES: dict[object, Rule] = {
     aten.cumsum: _running,
     aten.cumprod: _running,
     aten.abs: _absolute,
-    aten._fft_c2r: _to_real,
     aten._trilinear: _trilinear,
     aten._euclidean_dist: _by_a_product,
     aten._cdist_forward: _distances,
     aten._cdist_backward: _distances_backward,
     aten._pdist_backward: _own_distances_backward,
     aten.multinomial: _multinomial,
+    aten._sample_dirichlet: _dirichlet,
     aten.scatter_reduce: _scatter_mean,
+    aten.masked_scatter: _masked_scatter,
+    aten.masked_scatter_: _masked_scatter,
 }

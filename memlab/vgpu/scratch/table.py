@@ -10,6 +10,7 @@ from memlab.vgpu.convolutions import steps as convolutions
 from memlab.vgpu.scratch import (
     attention,
     cublas,
+    fourier,
     indexing,
     laid_out,
     layers,
@@ -21,7 +22,10 @@ from memlab.vgpu.scratch import (
 )
 from memlab.vgpu.scratch.rule import Step
 
-KINDS = (reductions, indexing, attention, cublas, softmax, losses, sorting, layers, recurrent, laid_out, convolutions)
+KINDS = (
+    *(reductions, indexing, attention, cublas, softmax, losses, sorting, layers, fourier, recurrent, laid_out),
+    convolutions,
+)
 RULES = {operator: rule for kind in KINDS for operator, rule in kind.RULES.items()}
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from memlab.vgpu import find_card
-from memlab.vgpu.scratch import indexing
+from memlab.vgpu.scratch import cub, indexing
 from memlab.vgpu.scratch.cublas import cublas
 from memlab.vgpu.scratch.rule import RESULT, Result
 from tests.vgpu.scratch.steps import made, steps
@@ -259,3 +259,42 @@ def test_a_bilinear_layer_goes_feature_by_feature():
         *[32_000, 2000, -32_000, -2000] * 8,
     ]
     assert len(taken) > 33  # the workspaces of its products
+
+
+def test_transforms_copy_what_stays_if_it_does_not_lie_as_one():
+    x = made(8, 96, 512)
+    assert steps("T4", aten._fft_r2c.default, x, [2], 0, True) == [RESULT]
+    assert steps("T4", aten._fft_r2c.default, x, [0], 0, True) == [RESULT]
+    assert steps("T4", aten._fft_r2c.default, x, [1], 0, True) == [RESULT, 8 * 96 * 512 * 4]
+    assert steps("T4", aten._fft_r2c.default, x, [1, 2], 0, True) == [RESULT]
+    half = 8 * 49 * 512 * 8  # in turn, not at once: the first transform's result, its copied input, the second's result
+    copy = 8 * 96 * 512 * 4
+    assert steps("T4", aten._fft_r2c.default, x, [0, 1], 0, True) == [half, copy, -copy, RESULT]
+    spectrum = made(8, 49, 512, dtype=torch.complex64)
+    assert steps("T4", aten._fft_c2c.default, spectrum, [1], 0, True) == [RESULT, half]
+    assert steps("T4", aten._fft_c2c.default, spectrum, [0, 2], 0, True) == [RESULT]
+    assert steps("T4", aten._fft_c2r.default, spectrum, [1], 2, 96) == [RESULT, half, half]
+    assert steps("T4", aten._fft_c2r.default, spectrum, [0, 1], 2, 96) == [RESULT, half]
+
+
+def test_a_real_input_that_does_not_begin_at_a_whole_complex_number_is_cloned():
+    x = made(8, 513)[:, 1:]
+    assert steps("T4", aten._fft_r2c.default, x, [1], 0, True) == [RESULT, 8 * 512 * 4]
+
+
+def test_a_roll_keeps_what_each_dimension_gave():
+    rows = made(15, 30, 10)
+    assert steps("T4", aten.roll.default, rows, [5, 7, 1], [0, 1, 2]) == [18_000, 18_000, RESULT]
+
+
+def test_masked_scatter_numbers_the_places_of_the_mask():
+    x, mask, source = made(100, 100), made(100, 1, dtype=torch.bool), made(5000)
+    buffer = cub.running_sum(10_000, 8)
+    wide = steps("T4", aten.masked_scatter.default, x, mask.expand(100, 100), source)
+    assert wide == [RESULT, 80_000, 10_000, buffer, -buffer]
+    whole = steps("T4", aten.masked_scatter_.default, x, made(100, 100, dtype=torch.bool), made(50, 100).t(), out=x)
+    assert whole == [RESULT, 80_000, buffer, -buffer, 20_000]
+
+
+def test_dirichlet_variates_are_divided_by_their_sums():
+    assert steps("T4", aten._sample_dirichlet.default, made(256, 512), out=made(256, 512)) == [RESULT, 1024]
