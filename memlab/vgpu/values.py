@@ -39,6 +39,7 @@ EMPTY = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted, a
 _OVERWRITES = {aten.copy_, aten.fill_, aten.zero_}  # what was there before does not matter
 _TRUE = {aten.all, aten._is_all_true, aten.equal, aten.allclose}  # where nothing is known
 _ALL = {aten.min, aten.amin}  # are ``all`` where they give truths
+_CONVERTS = {aten._to_copy.default}  # a mask of floats is a mask of ones
 
 
 class Value:
@@ -90,7 +91,7 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
         results, certain = [None] * len(outs), False
     for item, result in zip(outs, results, strict=False):
         if has_value(item):
-            of_floats = item.dtype is torch.bool and not certain and _says_of_floats(args)
+            of_floats = item.dtype is torch.bool and not certain and func not in _CONVERTS and _says_of_floats(args)
             if of_floats and (item.numel() > 1 or _is_all(func, item)):
                 result = None
             _keep(item, result, certain, func, (args, kwargs), of_floats)

@@ -262,6 +262,7 @@ def test_a_loop_that_waits_for_the_host():
         (lambda x: bool((x[1:] <= x[:-1]).any()), False),
         (lambda x: bool(((x > 1) & (x < 1)).view(8, 8).all(0).all()), True),
         (lambda x: bool((x > 1).view(8, 8).min(-1)[0].all()), True),
+        (lambda x: bool(x.to(torch.bool).sum() == x.numel()), True),  # how transformers asks whether a mask masks
         (lambda x: bool((torch.multinomial(x.softmax(0), 3) == 7).all()), False),  # an end that a text waits for
         (lambda x: torch.equal(x, x + 1), True),
         (lambda x: torch.allclose(x, x + 1), True),
