@@ -24,8 +24,7 @@ from memlab.vgpu.internals import FakeTensor, storage_id, tree_leaves, tree_map,
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import called_by, in_head_of_while, where, without_end
 
-SMALL = 1000  # numbers: up to here a tensor has a value
-SMALL_INT32 = 100_000  # a number for each parameter: what DistributedDataParallel's reducer tells the other ranks
+SMALL = 1_000_000  # numbers: up to here a tensor has a value (tokens of a batch, labels of its pixels)
 MOST_GUESSES = 10_000  # for one line in one step
 MOST_IN_WHILE = 1000  # where the line is the condition of a loop
 
@@ -178,8 +177,6 @@ def has_value(item: Any) -> bool:
     if type(item) is not FakeTensor or item.fake_device != CARD or item.layout is not torch.strided:
         return False
     count = item.numel()
-    if item.dtype is torch.int32:
-        return count <= SMALL_INT32
     return count == 1 or (count <= SMALL and not item.dtype.is_floating_point and not item.dtype.is_complex)
 
 

@@ -230,6 +230,19 @@ def test_two_known_tensors_are_compared():
     assert both(work) == (True, False)
 
 
+@pytest.mark.parametrize("count", [10, 5000, 600_000])
+def test_masks_and_labels_of_a_batch(count):
+    labels = torch.where(torch.arange(count) % 3 == 0, -100, torch.arange(count))
+
+    def work(device):
+        kept = labels.to(device) != -100
+        drawn = torch.randn(count, 1, device=device)[kept]
+        masks_nothing = torch.ones_like(labels).to(device).bool()
+        return drawn.shape, bool(kept.all()), bool(masks_nothing.sum() == masks_nothing.numel())
+
+    assert both(work) == ((count - len(range(0, count, 3)), 1), False, True)
+
+
 def test_a_loop_that_waits_for_the_host():
     def work(device):
         values = [torch.tensor([1, 2, 3], device=device)[i].item() for i in range(3)]
