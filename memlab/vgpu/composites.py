@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from memlab.vgpu import recurrent
+from memlab.vgpu import products, recurrent
 from memlab.vgpu.attention import attention
 from memlab.vgpu.internals import COMPOSITE_KEY, FakeTensor, run_composite
 
@@ -28,6 +28,8 @@ def kernels() -> list[Library]:
         for operator, kernel in OUR_OWN.items():
             library.impl(operator.name().removeprefix("aten::"), kernel, key)
         libraries.append(library)
+    for operator, formula in products.WITH_FORMULAS.items():
+        libraries[0].impl(operator.name().removeprefix("aten::"), formula, "AutogradPrivateUse1", with_keyset=True)
     for name in WHOLE:
         libraries[-1].impl(name, _never_reached, "PrivateUse1")
     return libraries

@@ -77,6 +77,8 @@ SWITCHES = (
     "float32_matmul_precision",
 )
 
+below_autograd = torch_c._AutoDispatchBelowAutograd
+transforms_functions = torch_c._are_functorch_transforms_active
 allow_data_pointer = _set_warn_deprecated_on_mutable_data_ptr
 disable_modes = _disable_current_modes
 is_wrapped = is_functorch_wrapped_tensor
@@ -103,6 +105,8 @@ __all__ = [
     "UnsupportedOperatorException",
     "allow_data_pointer",
     "attention_order",
+    "below_autograd",
+    "by_own_formula",
     "data_loader_iterator",
     "disable_modes",
     "fake_store",
@@ -121,6 +125,7 @@ __all__ = [
     "set_node_number",
     "swap_tensor_impl",
     "torch_c",
+    "transforms_functions",
     "tree_leaves",
     "tree_map",
     "unset_fake_temporarily",
@@ -229,6 +234,18 @@ def with_device(attributes: dict[str, Any], device: torch.device) -> dict[str, A
     """A fake tensor's attributes, as those of one on another device."""
     name = "_fake_device" if "_fake_device" in attributes else "fake_device"  # torch 2.13 made it a property
     return attributes | {name: device}
+
+
+def by_own_formula(keys: Any, operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """The operator with PyTorch's own derivative, as for a tensor on the host. ``keys``: those it was called with."""
+    keys = keys.from_raw_repr(keys.raw_repr() & ~_bit_of("PrivateUse1") | _bit_of("CPU"))
+    return operator.redispatch(keys, *args, **kwargs)
+
+
+def _bit_of(backend: str) -> int:
+    """What all dispatch keys of a backend have in common."""
+    dense, autograd = (torch_c.DispatchKeySet(getattr(DispatchKey, key + backend)) for key in ("", "Autograd"))
+    return int(dense.raw_repr() & autograd.raw_repr())
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:
