@@ -257,6 +257,8 @@ CLASSES: list[tuple[Any, str, type]] = [
     (torch, "Generator", Generator),
     *((_cuda, kind.__name__, typed(kind)) for kind in KINDS),
 ]
+# What libraries look up in torch._C as soon as there is a card, and builds without CUDA do not have.
+OF_CUDA_BUILDS: dict[str, Callable[..., Any]] = {"_cuda_getCurrentRawStream": _always(0)}  # of the default stream
 # PyTorch's C++ functions whose first argument names a device, "cuda" by default: autocast lives in the slot.
 AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype")
 

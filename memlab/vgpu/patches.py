@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from memlab.patching import Change, Patches, where
-from memlab.vgpu import autocast, facade, saving, swapping, switches, tensors
+from memlab.vgpu import autocast, facade, saving, subclasses, swapping, switches, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, torch_c
 from memlab.vgpu.names import CARD, ENGINE, SLOT_NAME
@@ -30,6 +30,9 @@ def _changes() -> Iterator[Change]:
         for name, answer in answers.items():
             if hasattr(owner, name):
                 yield owner, name, _in_predictions(answer)(getattr(owner, name))
+    for name, answer in facade.OF_CUDA_BUILDS.items():
+        if not hasattr(torch_c, name):
+            yield torch_c, name, answer
     for owner, name, answer in facade.CLASSES:
         yield owner, name, _class_in_predictions(getattr(owner, name), answer)
     for name in facade.AUTOCAST:
@@ -44,6 +47,10 @@ def _changes() -> Iterator[Change]:
         method = getattr(torch.Tensor, name)
         answered = _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
         yield torch.Tensor, name, where(is_beside, tensors.beside(method), answered)
+    for name, change in (("_make_subclass", subclasses.making), ("as_subclass", subclasses.viewing)):
+        method = getattr(torch.Tensor, name)
+        made = _in_predictions(change(method))(method)
+        yield torch.Tensor, name, staticmethod(made) if name == "_make_subclass" else made
     yield torch.Tensor, "data", swapping.data(torch.Tensor.data)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
         yield np, name, _in_predictions(_unwritten(f"numpy.{name}"))(getattr(np, name))

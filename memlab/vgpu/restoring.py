@@ -17,6 +17,7 @@ from torch import nn
 
 from memlab.vgpu.internals import FakeTensor
 from memlab.vgpu.refusals import is_readers_own
+from memlab.vgpu.subclasses import is_own_parameter
 
 MOST_OBJECTS = 100_000  # looked at; a loop reaches some hundreds
 _WHOLE = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
@@ -58,8 +59,11 @@ class Belongings:
                 continue
             seen[id(value)] = value
             if isinstance(value, torch.Tensor):
-                if type(value) in _PLAIN_TENSORS and value.is_leaf and value.layout is torch.strided:
+                is_known = type(value) in _PLAIN_TENSORS or is_own_parameter(value)
+                if is_known and value.is_leaf and value.layout is torch.strided:
                     self._tensors.append(_Leaf(value))
+                    self._write_down(value.__dict__, True)
+                    waiting.extend((item, False) for item in value.__dict__.values())
             elif isinstance(value, _CONTAINERS):
                 self._write_down(value, whole)
                 waiting.extend((item, whole) for item in _held(value))

@@ -101,15 +101,16 @@ def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
 def _describe(value: Any) -> Any:
     """A hashable description on which alone the shapes of a result depend."""
     kind = type(value)
-    if kind is FakeTensor:
-        if value.constant is not None or value.layout is not torch.strided or value.is_complex():
+    if kind is not FakeTensor:  # as most are not
+        if kind in _PLAIN:
+            return kind, value  # 1, 1.0 and True are equal, and give different results
+        if kind is tuple or kind is list:
+            return tuple([_describe(item) for item in value])
+        if not issubclass(kind, FakeTensor):
             raise _NotCacheable
-        return value.dtype, value.shape, value.stride(), value.storage_offset(), value.fake_device
-    if kind in _PLAIN:
-        return kind, value  # 1, 1.0 and True are equal, and give different results
-    if kind is tuple or kind is list:
-        return tuple([_describe(item) for item in value])
-    raise _NotCacheable
+    if value.constant is not None or value.layout is not torch.strided or value.is_complex():
+        raise _NotCacheable
+    return value.dtype, value.shape, value.stride(), value.storage_offset(), value.fake_device
 
 
 def _describe_host(tensor: torch.Tensor) -> Any:

@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
 from memlab.tracking.nested import inner_tensors
-from memlab.vgpu import tensors
+from memlab.vgpu import subclasses, tensors
 from memlab.vgpu.current import current, is_predicting
 from memlab.vgpu.internals import FakeTensor, storage_id, swap_tensor_impl, unset_fake_temporarily, with_device
 from memlab.vgpu.names import CARD
@@ -55,7 +55,11 @@ def data(real: Any) -> property:
             tensor.__dict__.update(with_device(tensor.__dict__, value.device) | _of_data(value))
             return
         made = value.detach()
-        made = torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made
+        if subclasses.is_own_parameter(tensor):
+            made.__dict__.setdefault("memlab_value", None)  # not the one that it had elsewhere
+            made = subclasses.alike(made, tensor)
+        elif isinstance(tensor, torch.nn.Parameter):
+            made = torch.nn.Parameter(made, tensor.requires_grad)
         if not isinstance(tensor, FakeTensor):
             _swap_back_in_the_end(tensor, made)
         _swap_contents(tensor, made)
@@ -99,25 +103,37 @@ _AWAY = "memlab_away"  # its data are on the host for now
 def keeping_buffers(apply: Callable[..., Any]) -> Callable[..., Any]:
     """``Module.to`` puts other tensors in the place of buffers: the real ones are kept for the end.
 
-    Lazy parameters only remember where they are wanted.
+    Lazy parameters only remember where they are wanted; those of a class of their own move in their own way.
     """
 
     def applied(self: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
-        lazy = {
-            name: fn(parameter)
+        apart = {
+            name: _moved(parameter, fn)
             for name, parameter in self._parameters.items()
-            if parameter is not None and is_lazy(parameter)
+            if parameter is not None and (is_lazy(parameter) or subclasses.is_own_parameter(parameter))
         }
-        self._parameters.update(dict.fromkeys(lazy))  # they have no bytes to move yet; PyTorch passes over None
+        self._parameters.update(dict.fromkeys(apart))  # PyTorch passes over None
         for name, buffer in self._buffers.items():
             if isinstance(buffer, torch.Tensor) and not isinstance(buffer, FakeTensor):
                 current().undo.callback(self._buffers.__setitem__, name, buffer)
         try:
             return apply(self, fn, recurse)
         finally:
-            self._parameters.update(lazy)
+            self._parameters.update(apart)
 
     return applied
+
+
+def _moved(parameter: torch.nn.Parameter, fn: Callable[..., Any]) -> torch.nn.Parameter:
+    """What ``fn`` makes of it, in the same object where it has bytes to move."""
+    with torch.no_grad():
+        made = fn(parameter)
+    if is_lazy(parameter) or made is parameter:
+        return made
+    parameter.data = made
+    if parameter.grad is not None:
+        parameter.grad = fn(parameter.grad)
+    return parameter
 
 
 def materializing(materialize: Callable[..., Any]) -> Callable[..., Any]:

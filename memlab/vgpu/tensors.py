@@ -82,6 +82,12 @@ def host_to(to: Callable[..., Any]) -> Callable[..., Any]:
     return moved
 
 
+def lazy_of_the_card(tensor: torch.Tensor) -> torch.Tensor:
+    """A lazy parameter, made on the card."""
+    tensor.__dict__[_LAZY] = True
+    return tensor
+
+
 def is_lazy_of_the_card(tensor: torch.Tensor) -> bool:
     """Whether a lazy parameter, which has no bytes yet, was moved to the card."""
     return tensor.__dict__.get(_LAZY, False)

@@ -76,7 +76,7 @@ def is_known(tensor: torch.Tensor) -> bool:
 
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Work out the values of what an operator gave, where they are small."""
-    if type(out) is FakeTensor and out.dtype.is_floating_point and out.numel() != 1 and not written(func):
+    if isinstance(out, FakeTensor) and out.dtype.is_floating_point and out.numel() != 1 and not written(func):
         return  # nearly always
     if func in _KEEPS:
         return
@@ -174,7 +174,7 @@ def note_guess() -> None:
 
 def has_value(item: Any) -> bool:
     """Whether it is a tensor on the card that is small enough to have a value."""
-    if type(item) is not FakeTensor or item.fake_device != CARD or item.layout is not torch.strided:
+    if not isinstance(item, FakeTensor) or item.fake_device != CARD or item.layout is not torch.strided:
         return False
     count = item.numel()
     return count == 1 or (count <= SMALL and not item.dtype.is_floating_point and not item.dtype.is_complex)
@@ -192,7 +192,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
         nonlocal certain
         if isinstance(argument, torch.device):
             return torch.device("cpu")
-        if type(argument) is not FakeTensor:
+        if not isinstance(argument, FakeTensor):
             return argument
         value = value_of(argument)
         if value is None:
@@ -215,7 +215,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
 
 def _says_of_floats(args: tuple[Any, ...]) -> bool:
     """Whether truths made from these arguments say something of floats that nobody knows."""
-    tensors = (leaf for leaf in tree_leaves(args) if type(leaf) is FakeTensor)
+    tensors = (leaf for leaf in tree_leaves(args) if isinstance(leaf, FakeTensor))
     return any(t.dtype.is_floating_point if (v := value_of(t)) is None else v.origin.of_floats for t in tensors)
 
 
@@ -266,7 +266,7 @@ def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def _values(given: Any) -> list[Value]:
     """What is known of an argument, or of each in a list of them."""
     tensors = given if isinstance(given, tuple | list) else (given,)
-    known = (value_of(tensor) for tensor in tensors if type(tensor) is FakeTensor)
+    known = (value_of(tensor) for tensor in tensors if isinstance(tensor, FakeTensor))
     return [value for value in known if value is not None]
 
 

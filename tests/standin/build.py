@@ -65,7 +65,7 @@ def built() -> Path:
     """
     check_tools()
     check_torch()
-    sources = sorted([Path(__file__), *LIBRARIES.rglob("*.[ch]")])
+    sources = [*sorted([Path(__file__), *LIBRARIES.rglob("*.[ch]")]), *others()]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     folder = cache() / f"standin-{metadata.version('torch')}-{digest}"
     if not folder.exists():
@@ -105,6 +105,11 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
+def others() -> list[Path]:
+    """Libraries that call CUDA beside PyTorch's own, as other packages bring them: ``STANDIN_LIBRARIES``."""
+    return [Path(library) for library in os.environ.get("STANDIN_LIBRARIES", "").split(os.pathsep) if library]
+
+
 def header(name: str) -> Path:
     """A header of NVIDIA's wheels."""
     return next(NVIDIA.glob(f"*/include/{name}"))
@@ -133,7 +138,7 @@ def wanted_by_torch() -> tuple[dict[str, str], set[str]]:
     """The symbols that torch's libraries import, each with its version or ``""``, and the libraries that they name."""
     wanted: dict[str, str] = {}
     needed = {"libnvidia-ml.so.1"}  # opened when it is wanted, not linked
-    for library in sorted(TORCH.glob("*.so")):
+    for library in (*sorted(TORCH.glob("*.so")), *others()):
         needed |= set(re.findall(r"NEEDED.*\[(.*?)\]", run("readelf", "-d", library)))
         for symbol in re.findall(r"\b[Uw] (\S+)", run("nm", "-D", "--undefined-only", library)):
             name, _, version = symbol.partition("@")

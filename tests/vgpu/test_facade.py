@@ -411,3 +411,9 @@ def test_a_data_loader_with_pinned_memory():
     threads = threading.active_count()
     assert seen(work) == [[0, 1, 2], [3, 4, 5]]
     assert threading.active_count() == threads
+
+
+def test_what_libraries_look_up_as_soon_as_there_is_a_card():
+    before = hasattr(torch._C, "_cuda_getCurrentRawStream")
+    assert seen(lambda device: callable(torch._C._cuda_getCurrentRawStream))
+    assert hasattr(torch._C, "_cuda_getCurrentRawStream") is before

@@ -1,0 +1,67 @@
+"""Tensors of a reader's own class: a quantized weight of bitsandbytes has methods, and remembers its scales.
+
+PyTorch makes no such tensor out of a fake one, which has a class already. Here it gets both.
+"""
+
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
+
+from memlab.vgpu import tensors
+from memlab.vgpu.internals import FakeTensor
+
+
+def making(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``torch.Tensor._make_subclass(cls, data)``, with which classes of parameters make their own."""
+
+    def made(cls: type, data: torch.Tensor, require_grad: bool = False, **kwargs: Any) -> torch.Tensor:
+        if not isinstance(data, FakeTensor):
+            return make(cls, data, require_grad, **kwargs)
+        if issubclass(cls, UninitializedTensorMixin):
+            return tensors.lazy_of_the_card(make(cls, torch.empty(0, dtype=data.dtype), require_grad))
+        return of_class(cls, data.detach().requires_grad_(require_grad))
+
+    return made
+
+
+def viewing(as_subclass: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``tensor.as_subclass(cls)``."""
+
+    def viewed(self: torch.Tensor, cls: type) -> torch.Tensor:
+        return of_class(cls, self.view_as(self)) if isinstance(self, FakeTensor) else as_subclass(self, cls)
+
+    return viewed
+
+
+def of_class(cls: type, fake: torch.Tensor) -> torch.Tensor:
+    """Let a fake tensor be one of the class, too."""
+    fake.__class__ = _both(cls)
+    if issubclass(cls, nn.Parameter):
+        fake._is_param = True
+    return fake
+
+
+@lru_cache(64)  # a loop may make its classes anew each time
+def _both(cls: Hashable) -> type:
+    assert isinstance(cls, type)
+    return (
+        cls
+        if issubclass(cls, FakeTensor)
+        else type(cls.__name__, (cls, FakeTensor), {"__module__": cls.__module__, "__doc__": cls.__doc__})
+    )
+
+
+def is_own_parameter(tensor: torch.Tensor) -> bool:
+    """Whether it is a parameter of somebody's own class, with its own idea of how it moves."""
+    kind = type(tensor)
+    return issubclass(kind, nn.Parameter) and kind is not nn.Parameter and not is_lazy(tensor)
+
+
+def alike(fake: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A new fake tensor as a parameter of the class of another, which knows all that that one does."""
+    fake.__dict__ = {**tensor.__dict__, **fake.__dict__}
+    return of_class(type(tensor), fake.requires_grad_(tensor.requires_grad))
