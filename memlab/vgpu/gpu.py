@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from memlab.devices.base import Device
+from memlab.errors import MemlabError
 from memlab.files import write_atomically
+from memlab.oom import is_out_of_memory
 from memlab.text import message
 from memlab.vgpu.assembly import register
 from memlab.vgpu.cards import find_card
@@ -19,7 +21,7 @@ from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD
 from memlab.vgpu.patches import PATCHES
 from memlab.vgpu.ranks import check_ranks, process_group
-from memlab.vgpu.refusals import bare_number, scripted
+from memlab.vgpu.refusals import bare_number, guessed, scripted
 from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.switches import switches
 from memlab.vgpu.tracker import VirtualTracker
@@ -104,11 +106,13 @@ class VirtualGpu(Device):
         try:
             with self._mode:
                 yield
-        except RuntimeError as error:
+        except Exception as error:
             if "TorchScript interpreter" in message(error):
                 raise scripted(error) from error
             if "Cannot access accelerator device" in message(error):  # device=0, in PyTorch without CUDA
                 raise bare_number(error) from error
+            if self._prediction.asked and not isinstance(error, MemlabError) and not is_out_of_memory(error):
+                error.add_note(guessed(self._prediction.asked))
             raise
         finally:
             lift_on_the_host(before)

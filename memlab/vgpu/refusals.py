@@ -3,6 +3,7 @@
 import linecache
 import threading
 import traceback
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,14 @@ def bare_number(error: BaseException) -> WrongDevice:
     return WrongDevice(
         f"train names a device by its number alone at {where(error)}, which this PyTorch, built without CUDA, does not "
         "know: write 'cuda:0'."
+    )
+
+
+def guessed(lines: Iterable[str]) -> str:
+    """What an error is told that may come of guesses at these lines."""
+    return (
+        f"In this prediction, numbers that only a real card knows were guessed at {', '.join(lines)}: a float is 1, an "
+        "integer 0. If this error comes of one, give that number by hand."
     )
 
 

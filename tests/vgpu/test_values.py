@@ -10,6 +10,7 @@ from torch import nn
 
 from memlab import measure, predict
 from memlab.errors import Unpredictable
+from memlab.lab.words import failure_sentence
 from memlab.trace import Trace
 from memlab.vgpu import values
 from tests.vgpu.once import in_a_prediction, seen
@@ -513,3 +514,28 @@ def test_a_known_number_may_be_asked_any_number_of_times():
         return sum(x.item() for _ in range(51))
 
     assert seen(work) == 153
+
+
+# Guessed, and then an error
+
+
+def test_an_error_is_told_what_was_guessed_in_its_step():
+    def train(device):
+        count = int(torch.randn(8, device=device).argmax())
+        yield torch.ones(6, device=device).view(count, -1)
+
+    with pytest.raises(RuntimeError, match="invalid for input of size 6") as caught:
+        predict(train, gpu="T4")
+    (note,) = caught.value.__notes__
+    assert re.fullmatch(r"In this prediction, .* guessed at test_values.py:\d+: .* give that number by hand\.", note)
+    assert failure_sentence(caught.value, train).endswith(f"Fix it and press Run again. {note}")
+
+
+def test_an_error_in_a_step_without_guesses_is_as_it_is():
+    def train(device):
+        yield torch.randn(8, device=device).argmax().item()
+        yield torch.ones(6, device=device).view(4)
+
+    with pytest.raises(RuntimeError, match="invalid for input of size 6") as caught:
+        predict(train, gpu="T4")
+    assert not hasattr(caught.value, "__notes__")
