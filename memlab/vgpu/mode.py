@@ -25,13 +25,15 @@ from memlab.vgpu.internals import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
     set_mode,
+    tree_leaves,
     unset_fake_temporarily,
     unset_mode,
 )
 from memlab.vgpu.kernels import CORRECTIONS, LIKE, OUR_OWN, SIZED
 from memlab.vgpu.names import CARD, ENGINE, SLOT
-from memlab.vgpu.refusals import depends_on_data, nested, no_kernel, two_devices
+from memlab.vgpu.refusals import depends_on_data, nested, no_kernel, sparse, two_devices
 from memlab.vgpu.results import Answer, make_fake, remembered
+from memlab.vgpu.sparse import parts
 
 prim_device = torch.ops.prim.device.default
 aten = torch.ops.aten
@@ -134,7 +136,7 @@ class VirtualMode(FakeTensorMode):
         try:
             if id(func) in OUR_OWN:
                 return OUR_OWN[id(func)](self, *args, **given)
-            return remembered(self, func, args, given, lambda: self.dispatch(func, types, args, kwargs))
+            return remembered(self, func, args, given, lambda: self._work_out(func, types, args, kwargs))
         except DataDependentOutputException as error:
             if func.overloadpacket in _TRUTHS:
                 return values.truth(func, args, kwargs)
@@ -160,6 +162,20 @@ class VirtualMode(FakeTensorMode):
             if any(words in str(error) for words in _TWO_DEVICES):
                 raise two_devices(func, args, kwargs) from error
             raise
+
+    def _work_out(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What is not remembered: all that is sparse, among others."""
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if any(map(parts.is_sparse, given)):
+            if id(func) not in parts.ANSWERS:
+                raise sparse(func)
+            return parts.ANSWERS[id(func)](self, *args, **kwargs)
+        if id(func) in parts.MAKERS and kwargs.get("device") == CARD:
+            return parts.MAKERS[id(func)](self, *args, **kwargs)
+        out = self.dispatch(func, types, args, kwargs)
+        if isinstance(out, torch.Tensor) and out.layout is not torch.strided and out.device == CARD:
+            raise sparse(func)
+        return out
 
     def _moved_to_the_card(self, results: list[torch.Tensor], func: Any) -> Any:
         made = [make_fake(self, result.to("meta"), CARD) for result in results]

@@ -124,6 +124,19 @@ def nested(func: Any) -> Unpredictable:
     )
 
 
+def sparse(func: Any) -> Unpredictable:
+    """The error for what is not known of sparse tensors."""
+    return Unpredictable(
+        f"{func} at {where()} works on a sparse tensor, which cannot be predicted: work on a dense one (.to_dense(), "
+        "sparse=False), or measure instead."
+    )
+
+
+def uncoalesced() -> RuntimeError:
+    """PyTorch's own error, of a sparse tensor that may have an index twice."""
+    return RuntimeError("Cannot get indices or values on an uncoalesced tensor, please call .coalesce() first")
+
+
 def scripted(error: BaseException) -> Unpredictable:
     """The error for TorchScript that fails on tensors without numbers."""
     return Unpredictable(
