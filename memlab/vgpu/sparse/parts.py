@@ -108,17 +108,20 @@ def _once(answer: Callable[[Parts], Any]) -> Callable[..., Any]:
         parts = parts_of(tensor)
         if not parts.is_coalesced:
             raise uncoalesced()
-        return answer(parts).detach()
+        return answer(parts)
 
     return answered
 
 
 # What a sparse tensor says of itself, and shallow copies: no operator on the card.
-ANSWERS: dict[int, Callable[..., Any]] = {
+HELD: dict[int, Callable[..., Any]] = {
     id(aten._indices.default): lambda mode, tensor: parts_of(tensor).indices,
     id(aten._values.default): lambda mode, tensor: parts_of(tensor).values,
     id(aten.indices.default): _once(lambda parts: parts.indices),
     id(aten.values.default): _once(lambda parts: parts.values),
+}
+ANSWERS: dict[int, Callable[..., Any]] = {
+    **HELD,
     id(aten._nnz.default): lambda mode, tensor: parts_of(tensor).count,
     id(aten.is_coalesced.default): lambda mode, tensor: parts_of(tensor).is_coalesced,
     id(aten.sparse_dim.default): lambda mode, tensor: parts_of(tensor).indices.shape[0],

@@ -15,6 +15,7 @@ from memlab.tracking.internals import current_node
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import sparse
 from memlab.vgpu.sparse.coalescing import coalesced, flattened
+from memlab.vgpu.sparse.embeddings import bag_backward
 from memlab.vgpu.sparse.parts import MAKE, Parts, is_sparse, parts_of, replace
 
 aten = torch.ops.aten
@@ -27,6 +28,8 @@ def way_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Cal
         return None
     if func is aten._to_copy.default and args[0].layout is torch.sparse_coo:
         return way if is_sparse(args[0]) or torch.device((kwargs or {}).get("device") or "cpu") == CARD else None
+    if func is aten._embedding_bag_backward.default:
+        return way if args[9] else None
     return way if any(map(is_sparse, args)) or _begins_with_sparse(args) else None
 
 
@@ -245,12 +248,14 @@ def _norm_of_all(tensor: Tensor, p: Any = 2) -> Tensor:
     return _norm(tensor, p)
 
 
-def _each(way: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
+def _each(operator: Any, one: Callable[..., Tensor]) -> Callable[..., list[Tensor] | None]:
     """A foreach operator, which takes sparse tensors one by one."""
+    is_in_place = operator._schema.is_mutable
 
-    def run(tensors: list[Tensor], *others: Any, **options: Any) -> list[Tensor]:
+    def run(tensors: list[Tensor], *others: Any, **options: Any) -> list[Tensor] | None:
         spread = [other if isinstance(other, list) else [other] * len(tensors) for other in others]
-        return [way(*given, **options) for given in zip(tensors, *spread, strict=True)]
+        results = [one(*given, **options) for given in zip(tensors, *spread, strict=True)]
+        return None if is_in_place else results
 
     return run
 
@@ -295,6 +300,7 @@ _WAYS: dict[Any, Callable[..., Any]] = {
     aten.sum.default: _total,
     aten.norm.Scalar: _norm_of_all,
     aten.norm.ScalarOpt_dim: _norm,
-    **{operator: _each(one) for operator, one in _ONE_BY_ONE.items()},
+    aten._embedding_bag_backward.default: bag_backward,
+    **{operator: _each(operator, one) for operator, one in _ONE_BY_ONE.items()},
 }
 WAYS = {id(operator): way for operator, way in _WAYS.items()}
