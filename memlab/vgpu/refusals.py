@@ -59,6 +59,8 @@ def depends_on_data(func: Any) -> Unpredictable:
 
 def no_kernel(func: Any) -> Unpredictable:
     """The error for an operator of which only the result's numbers are defined, not its shape."""
+    if "sparse" in str(func):
+        return sparse(func)
     return Unpredictable(
         f"{func} at {where()} cannot be predicted, it has no fake kernel: give it one "
         "(torch.library.register_fake), or measure instead."
@@ -132,9 +134,9 @@ def sparse(func: Any) -> Unpredictable:
     )
 
 
-def uncoalesced() -> RuntimeError:
+def uncoalesced(what: str) -> RuntimeError:
     """PyTorch's own error, of a sparse tensor that may have an index twice."""
-    return RuntimeError("Cannot get indices or values on an uncoalesced tensor, please call .coalesce() first")
+    return RuntimeError(f"Cannot get {what} on an uncoalesced tensor, please call .coalesce() first")
 
 
 def scripted(error: BaseException) -> Unpredictable:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu import values
 from memlab.vgpu.internals import FakeTensor, unset_fake_temporarily
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import uncoalesced
@@ -101,14 +102,17 @@ def _set_coalesced(mode: Any, tensor: torch.Tensor, is_coalesced: bool) -> torch
     return tensor
 
 
-def _once(answer: Callable[[Parts], Any]) -> Callable[..., Any]:
+def _once(name: str) -> Callable[..., torch.Tensor]:
     """``indices()`` and ``values()``, which only a tensor answers that is coalesced."""
 
-    def answered(mode: Any, tensor: torch.Tensor) -> Any:
+    def answered(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
         parts = parts_of(tensor)
         if not parts.is_coalesced:
-            raise uncoalesced()
-        return answer(parts)
+            raise uncoalesced(name)
+        held: torch.Tensor = getattr(parts, name)
+        alias = held.detach()  # autograd makes it a view of the sparse tensor, which must not hold that itself
+        values.tell_of(alias, held)
+        return alias
 
     return answered
 
@@ -117,8 +121,8 @@ def _once(answer: Callable[[Parts], Any]) -> Callable[..., Any]:
 HELD: dict[int, Callable[..., Any]] = {
     id(aten._indices.default): lambda mode, tensor: parts_of(tensor).indices,
     id(aten._values.default): lambda mode, tensor: parts_of(tensor).values,
-    id(aten.indices.default): _once(lambda parts: parts.indices),
-    id(aten.values.default): _once(lambda parts: parts.values),
+    id(aten.indices.default): _once("indices"),
+    id(aten.values.default): _once("values"),
 }
 ANSWERS: dict[int, Callable[..., Any]] = {
     **HELD,

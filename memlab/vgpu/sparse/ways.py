@@ -30,12 +30,12 @@ def way_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Cal
         return way if is_sparse(args[0]) or torch.device((kwargs or {}).get("device") or "cpu") == CARD else None
     if func is aten._embedding_bag_backward.default:
         return way if args[9] else None
-    return way if any(map(is_sparse, args)) or _begins_with_sparse(args) else None
+    return way if any(map(is_sparse, args)) or _lists_sparse(args) else None
 
 
-def _begins_with_sparse(args: Sequence[Any]) -> bool:
-    """Whether the first argument is a list (``_foreach_add_``) with one in it."""
-    return isinstance(args[0], list) and any(map(is_sparse, args[0]))
+def _lists_sparse(args: Sequence[Any]) -> bool:
+    """Whether one is in a list, as ``_foreach_add_`` has two."""
+    return any(isinstance(given, list) and any(map(is_sparse, given)) for given in args)
 
 
 def _like(tensor: Tensor, parts: Parts) -> Tensor:
@@ -103,7 +103,8 @@ def _copy_(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor
 def _add(tensor: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
     if is_sparse(tensor):
         return _like(tensor, _sum(tensor, other, alpha))
-    return _add_(tensor.clone(), other, alpha=alpha)
+    dtype = torch.promote_types(tensor.dtype, other.dtype)
+    return _add_(torch.empty_like(tensor, dtype=dtype).copy_(_of_type(tensor, dtype)), other, alpha=alpha)
 
 
 def _add_(tensor: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
@@ -138,20 +139,23 @@ def _sum(tensor: Tensor, other: Tensor, alpha: float, *, in_place: bool = False)
 
 
 def _added_to_dense(tensor: Tensor, other: Tensor, alpha: float) -> Tensor:
-    """``add_out_dense_sparse_cuda``."""
+    """``add_out_dense_sparse_cuda``, in place."""
     parts = parts_of(other)
     if not parts.values.numel():
         return tensor
-    values = _of_type(parts.values, torch.promote_types(tensor.dtype, parts.values.dtype))
-    rows = prod(tensor.shape[: parts.indices.shape[0]])
+    dtype = torch.promote_types(tensor.dtype, parts.values.dtype)
+    out = tensor if tensor.dtype is dtype else torch.empty_like(tensor, dtype=dtype)
+    whole = _of_type(tensor, dtype)
+    values = _of_type(parts.values, dtype)
     width = prod(values.shape[1:])
     if parts.is_coalesced:  # a kernel that reads the indices as they are
-        values = values.contiguous()
-        indices = parts.indices[0]
+        values, indices = values.contiguous(), parts.indices[0]
     else:
         indices = flattened(parts.indices, tensor.shape)
-    flat = tensor.view(rows, width)
-    flat.index_add_(0, indices, _of_type(values.reshape(-1, width), tensor.dtype), alpha=alpha)
+    out.view(-1, width).index_add_(0, indices, values.reshape(-1, width), alpha=alpha)
+    if out is not tensor:
+        tensor.copy_(out)
+    del whole  # dense_buffer
     return tensor
 
 
@@ -225,7 +229,7 @@ def _sparse_mask(tensor: Tensor, mask: Tensor) -> Tensor:
         return _of_type(mask.clone(), tensor.dtype)
     ones = parts.values.new_ones(1).expand_as(parts.values)
     masked = _masked(tensor, _like(mask, Parts(parts.indices, ones, parts.is_coalesced)))
-    return _of_type(masked, mask.dtype)
+    return _of_type(masked, tensor.dtype)
 
 
 def _to_dense(tensor: Tensor, dtype: torch.dtype | None = None, masked_grad: bool | None = None) -> Tensor:
