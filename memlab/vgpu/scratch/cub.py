@@ -30,7 +30,7 @@ def radix_sort(card: Card, count: int, key: int, value: int, bits: int) -> int:
 
 
 def unique_by_key(card: Card, count: int, key: int, *, state: int = 16) -> int:
-    """Bytes to keep the first of equal neighbours among keys of four or eight bytes; ``state``: of what a tile tells."""
+    """Bytes to keep the first of equal neighbours among keys of four or eight bytes; each tile tells ``state``."""
     if card.sm == 80:
         tile = 1344 if key == 8 else 2816
     elif card.sm >= 90:

@@ -12,8 +12,8 @@ from memlab.vgpu.scratch import cub
 from memlab.vgpu.sparse.parts import Parts
 
 NOT_KNOWN = (
-    "How many rows of a sparse gradient differ is not known where the indices were made on the card: predicted is that "
-    "all do, which gives an upper bound."
+    "How many rows a sparse gradient has is not known where its indices were made on the card, or are more than a "
+    "million: predicted are as many as it can have, an upper bound."
 )
 
 
@@ -25,7 +25,7 @@ def coalesced(parts: Parts, shape: torch.Size) -> Parts:
     for nbytes in (cub.merge_sort(count, 8, 8), cub.thrust_unique_by_key(current().card, count, 8)):
         torch.empty(nbytes, dtype=torch.uint8, device=CARD)
     rows = _distinct(flat)
-    left = count if rows is None else len(rows)
+    left = min(count, prod(shape[:dims])) if rows is None else len(rows)
     sums = parts.values.new_empty((left, *parts.values.shape[1:]))
     held.append(parts.values.contiguous())
     # Of one dimension, they stay in the storage of all: indices1D is resized.

@@ -12,8 +12,8 @@ from memlab.vgpu.sparse.parts import MAKE
 aten = torch.ops.aten
 MEAN = 1  # of EmbeddingBag's modes
 ALL_COUNT = (
-    "Which tokens are padding is not known where they were made on the card: predicted is that none is, which gives an "
-    "upper bound of sparse gradients."
+    "Which tokens are padding is not known where they were made on the card, or are more than a million: predicted is "
+    "that none is, with an upper bound of sparse gradients."
 )
 
 
@@ -23,6 +23,8 @@ def embedding_sparse_backward(grad: Tensor, indices: Tensor, rows: int, padding:
         raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
     if padding != -1:
         indices, grad = _without_padding(indices, grad, padding)
+    if indices.dtype is not torch.int64:
+        indices = indices.to(torch.int64)  # the only type that sparse tensors have for them
     width = grad.shape[-1]
     gradient: Tensor = MAKE(
         *(1, 1, (rows, width), indices.reshape(1, -1), grad.reshape(indices.numel(), width)),

@@ -64,7 +64,13 @@ def _made(
 
 
 def _made_empty(
-    mode: Any, sparse_dim: int, dense_dim: int, shape: Sequence[int], *, dtype: torch.dtype | None = None, **options: Any
+    mode: Any,
+    sparse_dim: int,
+    dense_dim: int,
+    shape: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    **options: Any,
 ) -> torch.Tensor:
     with unset_fake_temporarily():
         indices = torch.empty((sparse_dim, 0), dtype=torch.int64, device="meta")
@@ -140,4 +146,5 @@ MAKE = aten._sparse_coo_tensor_with_dims_and_tensors.default
 MAKERS: dict[int, Callable[..., torch.Tensor]] = {
     id(MAKE): _made,
     id(aten._sparse_coo_tensor_with_dims.default): _made_empty,
+    id(aten.sparse_coo_tensor.size): lambda mode, shape, **options: _made_empty(mode, len(shape), 0, shape, **options),
 }

@@ -1,7 +1,7 @@
 """Operators on sparse tensors, taken apart as ATen's kernels for CUDA do it.
 
-Of ``aten/src/ATen/native/sparse``: SparseTensor.cpp, SparseTensorMath.cpp and cuda/SparseCUDATensorMath.cu. The order of
-allocations is theirs; where C++ works the arguments of a call out, the last comes first.
+Of ``aten/src/ATen/native/sparse``: SparseTensor.cpp, SparseTensorMath.cpp and cuda/SparseCUDATensorMath.cu. The order
+of allocations is theirs; where C++ works the arguments of a call out, the last comes first.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memlab.tracking.internals import current_node
+from memlab.tracking.internals import called_by_engine, current_node
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import sparse
 from memlab.vgpu.sparse.coalescing import coalesced, flattened
@@ -77,8 +77,9 @@ def _is_stolen(parts: Parts) -> bool:
     Its conditions are in ``accumulate_grad.h``.
     """
     node = current_node()
-    taken_over = node is not None and node.name().endswith("AccumulateGrad") and not torch.is_grad_enabled()
-    return taken_over and parts.indices.is_contiguous() and parts.values.is_contiguous()
+    if node is None or not node.name().endswith("AccumulateGrad") or torch.is_grad_enabled() or not called_by_engine():
+        return False
+    return parts.indices.is_contiguous() and parts.values.is_contiguous()
 
 
 def _of_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
