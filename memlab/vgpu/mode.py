@@ -104,6 +104,8 @@ class VirtualMode(FakeTensorMode):
         if func is aten._local_scalar_dense.default and types:
             return values.ask(args[0])
         kwargs = _on_the_card(kwargs) if kwargs else {}
+        if types == _REAL:  # a shallow copy, as of what a sparse tensor of the host holds
+            types = ()
         if not types and (kwargs.get("device") or _HOST).type == "cpu":
             return host.compute(self, func, types, args, kwargs)
         if not types and id(func) in _MOVES:  # which PyTorch 2.11 would do for real, as it does what takes numbers
@@ -184,6 +186,7 @@ class VirtualMode(FakeTensorMode):
 
 
 _HOST = torch.device("cpu")
+_REAL = (torch.Tensor,)
 _NOBODYS = torch.Generator()
 _TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
 _COPIES = {id(aten._to_copy.default), id(aten.copy_.default)}  # by id: operators live for ever, and hash slowly
