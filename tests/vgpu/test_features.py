@@ -1,6 +1,5 @@
 """A ``train`` written for CUDA runs unmodified, with ``device`` passed in."""
 
-import re
 import subprocess
 import sys
 
