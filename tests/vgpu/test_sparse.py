@@ -262,3 +262,34 @@ def test_pytorchs_own_errors_stay():
 def test_thrust_takes_what_it_took(gpu, count, sort, unique):
     assert cub.merge_sort(count, 8, 8) == sort
     assert cub.thrust_unique_by_key(find_card(gpu), count, 8) == unique
+
+
+def test_a_momentum_is_saved_and_loaded(tmp_path):
+    path = tmp_path / "momentum.pt"
+    torch.save({"momentum": torch.sparse_coo_tensor([[0, 2]], [[1.0], [2.0]], (4, 1))}, path)
+
+    def work(device):
+        table = nn.Embedding(500, 8, sparse=True).to(device)
+        optimizer = OPTIMIZERS["momentum"](table.parameters())
+        table(torch.zeros(40, dtype=torch.int64).to(device)).square().sum().backward()
+        optimizer.step()
+        torch.save(optimizer.state_dict(), "optimizer.pt")
+        optimizer.load_state_dict(torch.load("optimizer.pt"))
+        (state,) = optimizer.state.values()
+        host = torch.load(path)["momentum"]
+        momentum = state["momentum_buffer"]
+        return momentum.layout, momentum.device, momentum._nnz(), host.device, host._indices().tolist()
+
+    assert seen(work) == (torch.sparse_coo, torch.device("cuda:0"), 40, torch.device("cpu"), [[0, 2]])
+
+
+def test_a_sparse_buffer_is_the_hosts_again():
+    class Graph(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("edges", torch.sparse_coo_tensor([[0, 1], [1, 0]], [3.0, 4.0], (2, 2)))
+
+    graph = Graph()
+    held = seen(lambda device: (graph.to(device).edges.device, torch.cuda.memory_allocated()))
+    assert held == (torch.device("cuda:0"), 1024)
+    assert (graph.edges.device.type, graph.edges.to_dense().tolist()) == ("cpu", [[0, 3], [4, 0]])
