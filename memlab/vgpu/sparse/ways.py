@@ -124,7 +124,7 @@ def _sub_(tensor: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
 
 def _sum(tensor: Tensor, other: Tensor, alpha: float, *, in_place: bool = False) -> Parts:
     """``add_out_sparse_cuda``: the entries of both, one after the other."""
-    if not is_sparse(other):
+    if not is_sparse(other) or tensor.shape != other.shape:
         raise sparse(aten.add.Tensor)  # which PyTorch refuses too
     first, second = parts_of(tensor), parts_of(other)
     if not second.count:
@@ -141,12 +141,14 @@ def _sum(tensor: Tensor, other: Tensor, alpha: float, *, in_place: bool = False)
 
 def _added_to_dense(tensor: Tensor, other: Tensor, alpha: float) -> Tensor:
     """``add_out_dense_sparse_cuda``, in place."""
+    if tensor.shape != other.shape:
+        raise sparse(aten.add.Tensor)  # which PyTorch refuses too
     parts = parts_of(other)
     if not parts.values.numel():
         return tensor
     dtype = torch.promote_types(tensor.dtype, parts.values.dtype)
     out = tensor if tensor.dtype is dtype else torch.empty_like(tensor, dtype=dtype)
-    whole = _of_type(tensor, dtype)
+    buffer = _of_type(tensor, dtype)
     values = _of_type(parts.values, dtype)
     width = prod(values.shape[1:])
     if parts.is_coalesced:  # a kernel that reads the indices as they are
@@ -156,7 +158,7 @@ def _added_to_dense(tensor: Tensor, other: Tensor, alpha: float) -> Tensor:
     out.view(-1, width).index_add_(0, indices, values.reshape(-1, width), alpha=alpha)
     if out is not tensor:
         tensor.copy_(out)
-    del whole  # dense_buffer
+    del buffer  # not before
     return tensor
 
 
@@ -166,13 +168,11 @@ def _scaled(parts: Parts, number: Any, by: Callable[..., Tensor] = torch.mul) ->
 
 
 def _mul(tensor: Tensor, other: Any) -> Tensor:
-    if _is_number(other):
-        return _like(tensor, _scaled(parts_of(tensor), other))
-    if is_sparse(other) and not is_sparse(tensor):
+    if not is_sparse(tensor):
         tensor, other = other, tensor
     if is_sparse(other):
         raise sparse(aten.mul.Tensor)
-    return _masked(other, tensor)
+    return _like(tensor, _scaled(parts_of(tensor), other)) if _is_number(other) else _masked(other, tensor)
 
 
 def _mul_(tensor: Tensor, other: Any) -> Tensor:
