@@ -13,6 +13,7 @@ from torch.library import Library
 from memlab.vgpu import products, recurrent
 from memlab.vgpu.attention import attention
 from memlab.vgpu.internals import COMPOSITE_KEY, FakeTensor, run_composite
+from memlab.vgpu.sparse import embeddings
 
 aten = torch.ops.aten
 # CUDA has a kernel for each of these, and other devices only take them apart (native_functions.yaml). A kernel of the
@@ -95,6 +96,7 @@ OUR_OWN: dict[Any, Callable[..., Any]] = {
     aten.softmax.int: _softmax,
     aten.log_softmax.int: _log_softmax,
     **recurrent.OUR_OWN,
+    **embeddings.OUR_OWN,
 }
 
 

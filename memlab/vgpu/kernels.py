@@ -6,14 +6,12 @@ from typing import Any
 import torch
 
 from memlab.tracking.collectives import COLLECTIVES
-from memlab.tracking.internals import current_node
 from memlab.vgpu import ranks, values
 from memlab.vgpu.convolutions import formats
 from memlab.vgpu.convolutions.views import View, dense_strides
-from memlab.vgpu.current import current
 from memlab.vgpu.internals import FakeTensor, unset_fake_temporarily
 from memlab.vgpu.names import CARD
-from memlab.vgpu.refusals import depends_on_data, where
+from memlab.vgpu.refusals import depends_on_data
 from memlab.vgpu.results import make_fake, within
 from memlab.vgpu.versions import TORCH
 
@@ -64,16 +62,6 @@ def _laid_out(mode: Any, tensor: FakeTensor, channels_last: bool) -> torch.Tenso
     return make_fake(mode, torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device="meta"), CARD)
 
 
-def _not_counted(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> FakeTensor:
-    """A sparse gradient: the fake one lets go of its indices and values."""
-    if current_node() is not None:
-        current().note(
-            f"What the sparse gradient holds that {where()} makes is not counted: with sparse=False you see an upper "
-            "bound, or measure instead."
-        )
-    return out
-
-
 # Results that fake kernels get wrong for CUDA.
 CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten._scaled_dot_product_efficient_attention.default): _random_state_on_the_host,
@@ -86,7 +74,6 @@ CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten.smooth_l1_loss.default): _in_full_storage,
     id(aten.binary_cross_entropy.default): _in_full_storage,
     id(aten.soft_margin_loss.default): _in_full_storage,
-    id(aten._sparse_coo_tensor_with_dims_and_tensors.default): _not_counted,
     **formats.CORRECTIONS,
     **{id(packet.default): ranks.with_results for packet in COLLECTIVES},
 }

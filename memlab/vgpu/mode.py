@@ -25,13 +25,15 @@ from memlab.vgpu.internals import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
     set_mode,
+    tree_leaves,
     unset_fake_temporarily,
     unset_mode,
 )
 from memlab.vgpu.kernels import CORRECTIONS, LIKE, OUR_OWN, SIZED
 from memlab.vgpu.names import CARD, ENGINE, SLOT
-from memlab.vgpu.refusals import depends_on_data, nested, no_kernel, two_devices
+from memlab.vgpu.refusals import depends_on_data, nested, no_kernel, sparse, two_devices
 from memlab.vgpu.results import Answer, make_fake, remembered
+from memlab.vgpu.sparse import parts
 
 prim_device = torch.ops.prim.device.default
 aten = torch.ops.aten
@@ -102,6 +104,8 @@ class VirtualMode(FakeTensorMode):
         if func is aten._local_scalar_dense.default and types:
             return values.ask(args[0])
         kwargs = _on_the_card(kwargs) if kwargs else {}
+        if types == _REAL:  # a shallow copy, as of what a sparse tensor of the host holds
+            types = ()
         if not types and (kwargs.get("device") or _HOST).type == "cpu":
             return host.compute(self, func, types, args, kwargs)
         if not types and id(func) in _MOVES:  # which PyTorch 2.11 would do for real, as it does what takes numbers
@@ -122,7 +126,8 @@ class VirtualMode(FakeTensorMode):
         elif id(func) in CORRECTIONS:
             with unset_fake_temporarily():
                 out = CORRECTIONS[id(func)](self, args, out)
-        values.follow(func, args, kwargs, out)
+        if id(func) not in parts.HELD:  # whose numbers are known already, if they are
+            values.follow(func, args, kwargs, out)
         return out
 
     def _shapes(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -134,7 +139,7 @@ class VirtualMode(FakeTensorMode):
         try:
             if id(func) in OUR_OWN:
                 return OUR_OWN[id(func)](self, *args, **given)
-            return remembered(self, func, args, given, lambda: self.dispatch(func, types, args, kwargs))
+            return remembered(self, func, args, given, lambda: self._work_out(func, types, args, kwargs))
         except DataDependentOutputException as error:
             if func.overloadpacket in _TRUTHS:
                 return values.truth(func, args, kwargs)
@@ -161,12 +166,27 @@ class VirtualMode(FakeTensorMode):
                 raise two_devices(func, args, kwargs) from error
             raise
 
+    def _work_out(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What is not remembered: all that is sparse, among others."""
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if any(map(parts.is_sparse, given)):
+            if id(func) not in parts.ANSWERS:
+                raise sparse(func)
+            return parts.ANSWERS[id(func)](self, *args, **kwargs)
+        if id(func) in parts.MAKERS and kwargs.get("device") == CARD:
+            return parts.MAKERS[id(func)](self, *args, **kwargs)
+        out = self.dispatch(func, types, args, kwargs)
+        if isinstance(out, torch.Tensor) and out.layout is not torch.strided and out.device == CARD:
+            raise sparse(func)
+        return out
+
     def _moved_to_the_card(self, results: list[torch.Tensor], func: Any) -> Any:
         made = [make_fake(self, result.to("meta"), CARD) for result in results]
         return made[0] if len(func._schema.returns) == 1 else tuple(made)
 
 
 _HOST = torch.device("cpu")
+_REAL = (torch.Tensor,)
 _NOBODYS = torch.Generator()
 _TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
 _COPIES = {id(aten._to_copy.default), id(aten.copy_.default)}  # by id: operators live for ever, and hash slowly

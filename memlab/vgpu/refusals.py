@@ -60,6 +60,8 @@ def depends_on_data(func: Any) -> Unpredictable:
 
 def no_kernel(func: Any) -> Unpredictable:
     """The error for an operator of which only the result's numbers are defined, not its shape."""
+    if "sparse" in str(func):
+        return sparse(func)
     return Unpredictable(
         f"{func} at {where()} cannot be predicted, it has no fake kernel: give it one "
         "(torch.library.register_fake), or measure instead."
@@ -131,6 +133,19 @@ def nested(func: Any) -> Unpredictable:
         f"{func} at {where()} works on a nested tensor, which cannot be predicted: pad it to a fixed size, or measure "
         "instead."
     )
+
+
+def sparse(func: Any) -> Unpredictable:
+    """The error for what is not known of sparse tensors."""
+    return Unpredictable(
+        f"{func} at {where()} works on a sparse tensor, which cannot be predicted: work on a dense one (.to_dense(), "
+        "sparse=False), or measure instead."
+    )
+
+
+def uncoalesced(what: str) -> RuntimeError:
+    """PyTorch's own error, of a sparse tensor that may have an index twice."""
+    return RuntimeError(f"Cannot get {what} on an uncoalesced tensor, please call .coalesce() first")
 
 
 def scripted(error: BaseException) -> Unpredictable:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from memlab.tracking.internals import sparse_parts
 from memlab.vgpu import values
 from memlab.vgpu.current import Prediction, current
 from memlab.vgpu.facade import card_device
@@ -100,6 +101,8 @@ def _to_disk(leaf: Any, storages: dict[int, torch.Tensor]) -> Any:
         with disable_modes():
             numbers = values.numbers(leaf.detach(), asked=False)
         return _OnDisk(_like(leaf, numbers), place)
+    if leaf.layout is torch.sparse_coo:
+        return _OnDisk(leaf.cpu(), place)
     storage = leaf.untyped_storage()
     whole = storages.get(storage_id(storage))
     if whole is None:
@@ -118,6 +121,11 @@ def _as(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 def _like(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, a parameter where the other is one."""
     return nn.Parameter(tensor, like.requires_grad) if isinstance(like, nn.Parameter) else tensor
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
+    """The storage of a tensor, or of a sparse one's values."""
+    return (sparse_parts(tensor)[1] if tensor.layout is torch.sparse_coo else tensor).untyped_storage()
 
 
 class _Places:
@@ -140,7 +148,7 @@ class _Places:
         if isinstance(value, nn.Module):
             wanted = any(storage_id(tensor.untyped_storage()) in self._for_the_card for tensor in value.parameters())
             return value.to(CARD) if wanted else value
-        if not isinstance(value, torch.Tensor) or storage_id(value.untyped_storage()) not in self._for_the_card:
+        if not isinstance(value, torch.Tensor) or storage_id(_storage(value)) not in self._for_the_card:
             return value
         return self._moved(value)
 
@@ -166,6 +174,8 @@ class _Places:
         return wanted.type != "cpu" and wanted.type != "meta" and card_device(wanted) == CARD
 
     def _moved(self, value: torch.Tensor) -> torch.Tensor:
+        if value.layout is torch.sparse_coo:
+            return value.to(CARD)
         storage = value.untyped_storage()
         if storage_id(storage) not in self._on_the_card:
             whole = value.detach().as_strided((storage.nbytes() // value.element_size(),), (1,), 0)

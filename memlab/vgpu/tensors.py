@@ -42,10 +42,12 @@ def making(make: Callable[..., Any]) -> Callable[..., Any]:
 def making_sparse(make: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], device="cuda")``."""
 
-    def made(indices: Any, values: Any, *rest: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
-        if device is not None:
-            indices, values = (torch.as_tensor(part, device=device) for part in (indices, values))
-        return make(indices, values, *rest, **kwargs)
+    def made(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        kwargs = kwargs | dict(zip(("indices", "values", "size"), args if len(args) > 1 else (), strict=False))
+        if "values" not in kwargs:  # of a size alone
+            return make(*args, device=ENGINE if _is_card(on_card(device)) else device, **kwargs)
+        kwargs |= {name: torch.as_tensor(kwargs[name], device=device) for name in ("indices", "values")}
+        return make(**kwargs)
 
     return made
 

@@ -23,6 +23,7 @@ from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import compiled_code
 from memlab.vgpu.scratch.rule import Result
+from memlab.vgpu.sparse import ways as sparse
 from memlab.vgpu.time.clock import Clock
 from memlab.vgpu.time.speeds import SPEEDS
 
@@ -61,6 +62,9 @@ class VirtualTracker(Tracker):
             raise Stopped
         # In inference mode PyTorch leaves it to a dispatch mode to take operators apart.
         if torch.is_inference_mode_enabled() and (way := way_of(func)):
+            with on_again(self):
+                return way(*args, **(kwargs or {}))
+        if way := sparse.way_of(func, args, kwargs):
             with on_again(self):
                 return way(*args, **(kwargs or {}))
         self._types = types

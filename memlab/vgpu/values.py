@@ -74,6 +74,18 @@ def is_known(tensor: torch.Tensor) -> bool:
     return value is not None and value.origin.certain
 
 
+def tell(tensor: torch.Tensor, known: torch.Tensor) -> None:
+    """A tensor on the card has these numbers for certain."""
+    if has_value(tensor):
+        tensor.__dict__["memlab_value"] = Value(known, _Origin(True))
+
+
+def tell_of(alias: torch.Tensor, tensor: torch.Tensor) -> None:
+    """A tensor on the card is another one by another name."""
+    if (value := value_of(tensor)) is not None:
+        alias.__dict__["memlab_value"] = value
+
+
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Work out the values of what an operator gave, where they are small."""
     if isinstance(out, FakeTensor) and out.dtype.is_floating_point and out.numel() != 1 and not written(func):

@@ -89,6 +89,35 @@ def sparse_embedding(device):
         yield loss
 
 
+@ordinary(differs="a sparse gradient's sizes depend on how it is summed", warns="Sparse invariant checks")
+def sparse_bags(device):
+    tables = nn.ModuleList(nn.EmbeddingBag(rows, 16, sparse=True, padding_idx=0) for rows in (100, 1000)).to(device)
+    head = nn.Linear(32, 1).to(device)
+    optimizer = torch.optim.Adagrad([*tables.parameters(), *head.parameters()], lr=0.1)
+    for _ in range(3):
+        for _ in range(2):
+            clicks = torch.randint(0, 100, (64, 8)).to(device)
+            loss = head(torch.cat([table(clicks) for table in tables], 1)).square().mean()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        yield loss
+
+
+@ordinary(refused="works on a sparse tensor, which cannot be predicted")
+def graph_convolution(device):
+    edges = torch.randint(0, 50, (2, 200))
+    graph = torch.sparse_coo_tensor(edges, torch.ones(200), (50, 50), check_invariants=False).to(device)
+    layer, nodes = nn.Linear(8, 8).to(device), torch.randn(50, 8).to(device)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = torch.sparse.mm(graph, layer(nodes)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss
+
+
 @ordinary(differs="a card's embedding_bag keeps other index tensors")
 def embedding_bag(device):
     model = nn.EmbeddingBag(500, 32, mode="mean").to(device)

@@ -76,6 +76,16 @@ def test_an_accumulating_index_put_sorts_as_the_card_did():
     assert not list(scratch(find_card("T4"), aten.index_put_.default, (weight, index, values), None))
 
 
+def test_a_mask_becomes_positions():
+    tensor, mask = torch.zeros(64, 64, 2), torch.ones(64, 64, dtype=torch.bool)
+    taken = scratch(find_card("T4"), aten.index.Tensor, (tensor, [mask]), torch.empty(4096, 2, device="meta"))
+    assert [step for step in taken if isinstance(step, int) and step > 4] == [2 * 8 * 4096]
+    for indices in ([torch.zeros(5, dtype=torch.int64)], [mask[:, 0], torch.zeros(64, dtype=torch.int64)]):
+        assert not list(
+            scratch(find_card("T4"), aten.index.Tensor, (tensor, indices), torch.empty(5, 2, device="meta"))
+        )
+
+
 def test_cublas_takes_the_workspaces_that_cards_took():
     assert recorded("cold_100_fp32", "cublas_workspace") == [find_card("RTX 4090").cublas_workspace] * 2
     assert recorded("xl_128_fp32", "cublas_workspace") == [find_card("H100").cublas_workspace] * 2

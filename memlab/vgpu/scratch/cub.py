@@ -7,6 +7,7 @@ tuned for each generation of cards (``cub/device/dispatch/tuning``, the same in 
 from memlab.vgpu.cards import Card
 
 DIGITS = 256  # of eight bits, which one pass over the keys sorts by
+MERGED = 2048  # keys of eight bytes that a block of threads sorts before they are merged
 PADDING = 32  # tiles that a scan adds for its first warp to look back at
 
 
@@ -28,15 +29,28 @@ def radix_sort(card: Card, count: int, key: int, value: int, bits: int) -> int:
     return aliased(*parts, 4 * portions * passes)
 
 
-def unique_by_key(card: Card, count: int, key: int) -> int:
-    """Bytes to keep the first of equal neighbours among keys of four or eight bytes."""
+def unique_by_key(card: Card, count: int, key: int, *, state: int = 16) -> int:
+    """Bytes to keep the first of equal neighbours among keys of four or eight bytes; each tile tells ``state``."""
     if card.sm == 80:
         tile = 1344 if key == 8 else 2816
     elif card.sm >= 90:
         tile = 4928 if key == 8 else 7168
     else:
         tile = 320 if key == 8 else 704
-    return aliased(16 * (-(-count // tile) + PADDING), 1)
+    return aliased(state * (-(-count // tile) + PADDING), 1)
+
+
+def thrust_unique_by_key(card: Card, count: int, key: int) -> int:
+    """The same for ``thrust::unique_by_key``, which counts in four bytes and keeps the number of those left beside."""
+    return aliased(8, unique_by_key(card, count, key, state=8))
+
+
+def merge_sort(count: int, key: int, value: int) -> int:
+    """Bytes to sort by an order of one's own, as ``thrust::sort_by_key`` does: ``DispatchMergeSort``.
+
+    Tiles of 16 KiB of keys, and where each two of them part; keys and what goes with them once more.
+    """
+    return aliased(4 * (-(-count // MERGED) + 1), count * key, count * value)
 
 
 def running_sum(count: int, element: int) -> int:

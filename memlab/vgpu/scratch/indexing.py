@@ -42,6 +42,15 @@ def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     return *steps, *expanded, size, size, size, buffer, -buffer
 
 
+def _index(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # expandTensors (IndexingUtils.h): a mask becomes the positions where it is true, as nonzero gives them
+    places = [(place, mask) for place, mask in enumerate(args[1]) if mask is not None]
+    if len(places) != 1 or places[0][1].dtype not in (torch.bool, torch.uint8):
+        return ()
+    place, mask = places[0]
+    return 4, 1, -1, 8 * mask.dim() * out.shape[place], -4, RESULT
+
+
 def _embedding_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     gradient, tokens, rows, _, scaled = args[:5]
     if tokens.numel() <= UNSORTED and not scaled:
@@ -105,6 +114,7 @@ RULES: dict[object, Rule] = {
     aten._embedding_bag_forward_only: _bag,
     aten._embedding_bag_backward: _bag_backward,
     aten.embedding_renorm_: _renorm,
+    aten.index: _index,
     aten.index_put_: _index_put,
     aten.index_put: _index_put,
     aten._index_put_impl_: _index_put,

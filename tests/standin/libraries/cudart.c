@@ -337,11 +337,18 @@ void standin_copy(void *to, const void *from, size_t bytes) {
     else skipped_copies++;
 }
 
+/* How many a kernel would have found (unique rows, places that are not 0) comes back as a single number. */
+static void copy_home(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    const char *found = kind == cudaMemcpyDeviceToHost && (bytes == 4 || bytes == 8) ? getenv("STANDIN_FOUND") : NULL;
+    long long number = found ? atoll(found) : 0;
+    standin_copy(to, found ? &number : from, bytes);
+}
+
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
-    return standin_copy(to, from, bytes), cudaSuccess;
+    return copy_home(to, from, bytes, kind), cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
-    return standin_copy(to, from, bytes), cudaSuccess;
+    return copy_home(to, from, bytes, kind), cudaSuccess;
 }
 cudaError_t cudaMemcpyPeerAsync(void *to, int a, const void *from, int b, size_t bytes, cudaStream_t stream) {
     return standin_copy(to, from, bytes), cudaSuccess;
