@@ -24,7 +24,8 @@ from memlab.vgpu.internals import FakeTensor, storage_id, tree_leaves, tree_map,
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import called_by, in_head_of_while, where, without_end
 
-SMALL = 1_000_000  # numbers: up to here a tensor has a value (tokens of a batch, labels of its pixels)
+LARGEST = 1_000_000  # numbers: up to here a tensor has a value that is known (tokens of a batch, labels of its pixels)
+LARGEST_GUESS = 1000  # up to here it has one that is not
 MOST_GUESSES = 10_000  # for one line in one step
 MOST_IN_WHILE = 1000  # where the line is the condition of a loop
 
@@ -189,7 +190,7 @@ def has_value(item: Any) -> bool:
     if not isinstance(item, FakeTensor) or item.fake_device != CARD or item.layout is not torch.strided:
         return False
     count = item.numel()
-    return count == 1 or (count <= SMALL and not item.dtype.is_floating_point and not item.dtype.is_complex)
+    return count == 1 or (count <= LARGEST and not item.dtype.is_floating_point and not item.dtype.is_complex)
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Any]) -> tuple[list[Any], bool]:
@@ -209,7 +210,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
         value = value_of(argument)
         if value is None:
             certain = False
-            if not guessing or not outs or argument.numel() > SMALL:
+            if not guessing or not outs or argument.numel() > (LARGEST if func in _CONVERTS else LARGEST_GUESS):
                 raise _Unknown
             return _default(argument)
         certain = certain and (value.origin.certain or argument is overwritten)
@@ -249,6 +250,8 @@ def _keep(
         return
     if result is None:
         if item.dtype.is_floating_point:
+            return
+        if item.numel() > LARGEST_GUESS and func.overloadpacket not in EMPTY:  # these are about to be written to
             return
         result = torch.ones(item.shape, dtype=item.dtype) if _is_all(func, item) else _default(item)
     item.memlab_value = Value(result, _shared_origin(result, given) or _Origin(certain, of_floats))
