@@ -31,6 +31,7 @@ from memlab.tracking.internals import (
     without_compiling,
 )
 from memlab.tracking.labels import Marks, label
+from memlab.tracking.lengths import READ
 from memlab.tracking.modules import ModulesAtWork
 from memlab.tracking.nested import is_wrapper
 from memlab.tracking.operators import operator
@@ -114,6 +115,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._hooks = ExitStack()
         self._hooks.enter_context(SEEN)
         self._hooks.enter_context(UNSEEN)
+        self._hooks.enter_context(READ)
         self._compiler_is_off = False
         self._adopt()
         self._live_at_start = self.live

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from memlab.vgpu import products, recurrent
+from memlab.vgpu import products, recurrent, values
 from memlab.vgpu.attention import attention
 from memlab.vgpu.internals import COMPOSITE_KEY, FakeTensor, run_composite
 from memlab.vgpu.sparse import embeddings
@@ -71,13 +71,12 @@ def _ctc_loss(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Tensor:
-    # at::ctc_loss reads lengths that are on the host, but not under a dispatch mode.
-    if isinstance(input_lengths, FakeTensor) or isinstance(target_lengths, FakeTensor):
-        return run_composite(
-            aten.ctc_loss.Tensor, log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity
-        )
-    lengths = input_lengths.tolist(), target_lengths.tolist()
-    return aten.ctc_loss.IntList(log_probs, targets, *lengths, blank, reduction, zero_infinity)
+    # at::ctc_loss reads the lengths, but not under a dispatch mode.
+    lengths = input_lengths, target_lengths
+    if not all(values.is_known(given) for given in lengths if isinstance(given, FakeTensor)):
+        return run_composite(aten.ctc_loss.Tensor, log_probs, targets, *lengths, blank, reduction, zero_infinity)
+    numbers = [given.tolist() for given in lengths]
+    return aten.ctc_loss.IntList(log_probs, targets, *numbers, blank, reduction, zero_infinity)
 
 
 def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

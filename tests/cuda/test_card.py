@@ -73,11 +73,25 @@ def rows_and_columns(device):
         yield loss
 
 
+def speech(device, *, lengths_on="cpu", targets_on="cpu"):
+    model = nn.Linear(64, 29).to(device)
+    lengths = [torch.full((8,), 100).to(lengths_on), torch.arange(10, 18).to(lengths_on)]
+    while True:
+        targets = torch.randint(1, 29, (8, 20)).to(targets_on)
+        loss = nn.functional.ctc_loss(model(torch.randn(100, 8, 64, device=device)).log_softmax(-1), targets, *lengths)
+        loss.backward()
+        model.zero_grad()
+        yield loss
+
+
 @pytest.mark.parametrize(
     ("loop", "settings"),
     [
         (layers, {}),
         (rows_and_columns, {}),
+        (speech, {}),
+        (speech, {"targets_on": "cuda"}),
+        (speech, {"targets_on": "cuda", "lengths_on": "cuda"}),
         (characters, {}),
         (characters, {"checkpoint_every": 1}),
         (characters, {"precision": "fp16"}),

@@ -88,6 +88,19 @@ def ctc(device):
         yield loss
 
 
+@ordinary(differs="a card's CTC loss is another kernel")
+def ctc_with_lengths_on_the_card(device):
+    model, criterion = nn.Linear(16, 20).to(device), nn.CTCLoss()
+    for _ in range(3):
+        log_probs = F.log_softmax(model(torch.randn(30, 4, 16, device=device)), dim=2)
+        targets = torch.randint(1, 20, (4, 8)).to(device)
+        lengths, target_lengths = torch.full((4,), 30).to(device), torch.randint(4, 8, (4,)).to(device)
+        loss = criterion(log_probs, targets, lengths, target_lengths)
+        loss.backward()
+        model.zero_grad()
+        yield loss
+
+
 @ordinary()
 def label_smoothing_and_ignored(device):
     def loss_of(out, y):

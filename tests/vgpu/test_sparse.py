@@ -264,6 +264,7 @@ def test_thrust_takes_what_it_took(gpu, count, sort, unique):
     assert cub.thrust_unique_by_key(find_card(gpu), count, 8) == unique
 
 
+@pytest.mark.filterwarnings("ignore:Validating sparse tensor invariants")  # PyTorch's own, since 2.15
 def test_a_momentum_is_saved_and_loaded(tmp_path):
     path = tmp_path / "momentum.pt"
     torch.save({"momentum": torch.sparse_coo_tensor([[0, 2]], [[1.0], [2.0]], (4, 1))}, path)
