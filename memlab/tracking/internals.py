@@ -4,8 +4,6 @@ Checked on torch 2.11.0, 2.13.0 and 2.15.0. Beside each name stands what is lost
 """
 
 import sys
-import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import CodeType, FrameType
@@ -79,7 +77,6 @@ __all__ = [
     "sparse_parts",
     "switch_dispatch_key",
     "unwrapped",
-    "without_compiling",
 ]
 
 
@@ -305,40 +302,3 @@ def in_compiled_code() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-class _NothingCompiled:
-    """PyTorch's stance is the process's. With several threads inside, the last to leave puts back what was there."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._stance: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._stance = torch.compiler.set_stance("force_eager")
-                self._stance.__enter__()
-            self._inside += 1
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._stance.__exit__(*exception)
-
-
-_NOTHING_COMPILED = _NothingCompiled()
-
-
-def without_compiling() -> _NothingCompiled | None:
-    """A context in which what was given to ``torch.compile`` runs as it was written, in the whole process.
-
-    None while PyTorch's compiler is not imported, which takes seconds: it is not asked for, only looked for.
-    """
-    if not hasattr(sys.modules.get(COMPILER), "set_stance"):
-        return None
-    # Of the hooks on modules that tell which one is at work.
-    warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks", UserWarning)
-    return _NOTHING_COMPILED

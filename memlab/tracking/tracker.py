@@ -15,7 +15,7 @@ from memlab.categories import Category, Phase
 from memlab.errors import Stopped
 from memlab.oom import OutOfMemory, asked_bytes, is_out_of_memory
 from memlab.trace import Event
-from memlab.tracking import randomness
+from memlab.tracking import compiling, randomness
 from memlab.tracking.flops import FlopCounter
 from memlab.tracking.inplace import in_place
 from memlab.tracking.internals import (
@@ -28,7 +28,6 @@ from memlab.tracking.internals import (
     modes_above,
     modes_of_this_thread,
     on_again,
-    without_compiling,
 )
 from memlab.tracking.labels import Marks, label
 from memlab.tracking.lengths import READ
@@ -227,8 +226,8 @@ class Tracker(Storages, TorchDispatchMode):
 
     def _turn_compiler_off(self) -> None:
         """Compiled code makes tensors that no mode sees, so it runs as it was written while the tracker is on."""
-        if stance := without_compiling():
-            self._hooks.enter_context(stance)
+        if compiling.is_imported():
+            self._hooks.enter_context(compiling.AS_WRITTEN)
             self._compiler_is_off = True
 
     def note(self, sentence: str) -> None:

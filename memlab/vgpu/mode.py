@@ -87,6 +87,10 @@ class VirtualMode(FakeTensorMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # see VirtualTracker
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # or no other thread could compile: PyTorch's switch for that is the process's
+
     def run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator, for the tracker above: straight, without a way through PyTorch's dispatcher once more."""
         if unset_mode(FAKE_MODE) is None:

@@ -2,14 +2,15 @@
 
 import subprocess
 import sys
+import threading
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from memlab.run import measure
+from memlab import measure, predict
 from memlab.tracking import Tracker
-from memlab.tracking.internals import without_compiling
 from tests.device import DEVICE, counted_by_hand
 
 pytestmark = [
@@ -100,7 +101,6 @@ def test_what_compiles_at_its_first_call_is_compiled_afterwards():
     program = """
 import torch
 from memlab.tracking import Tracker
-from memlab.tracking.internals import without_compiling
 
 runs = []
 
@@ -143,13 +143,53 @@ def test_runs_that_overlap_leave_the_compiler_on():
     """As two threads do it: the first to begin is the first to end."""
     backend = Counting()
     double = compiled_function(backend)
-    first, second = without_compiling(), without_compiling()
-    first.__enter__()
-    second.__enter__()
-    double(torch.ones(3))
-    first.__exit__(None, None, None)
-    double(torch.ones(3))
-    second.__exit__(None, None, None)
+    begun, ended = threading.Event(), threading.Event()
+
+    def other():
+        with Tracker(torch.device("cpu")):
+            double(torch.ones(3))
+            begun.set()
+            ended.wait()
+            double(torch.ones(3))
+
+    thread = threading.Thread(target=other)
+    with Tracker(torch.device("cpu")):
+        double(torch.ones(3))
+        thread.start()
+        begun.wait()
+    ended.set()
+    thread.join()
     assert backend.runs == 0
     double(torch.ones(3))
     assert backend.runs == 1
+
+
+RUNS = {
+    "measured": partial(measure, device="cpu", xray="every", steps=2),
+    "predicted": partial(predict, gpu="T4", steps=2),
+}
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_another_thread_compiles_meanwhile(run):
+    """As a reader's cell does, beside what a panel is at."""
+    backend = Counting()
+    double = compiled_function(backend)
+    begun, ended = threading.Event(), threading.Event()
+
+    def cell():
+        begun.wait()
+        double(torch.ones(3))
+        ended.set()
+
+    def train(device):
+        yield double(torch.ones(3, device=device)).sum()
+        begun.set()
+        assert ended.wait(60)
+        yield double(torch.ones(3, device=device)).sum()
+
+    thread = threading.Thread(target=cell)
+    thread.start()
+    run(train)
+    thread.join()
+    assert (backend.compiled, backend.runs) == (1, 1)
