@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from memlab.patching import Change, Patches
 from memlab.tracking.internals import COMPILER, modes_of_this_thread
 from memlab.tracking.storages import Storages
@@ -26,13 +28,23 @@ def is_imported() -> bool:
 def _changes() -> Iterator[Change]:
     place = sys.modules[_PLACE]
     compiles = getattr(place, _NAME)
+    is_compiling = torch.compiler.is_compiling
 
     def callback(given: Any) -> Any:
-        return None if any(isinstance(mode, Storages) for mode in modes_of_this_thread()) else compiles(given)
+        return None if _is_watched() else compiles(given)
+
+    def compiling() -> bool:
+        # PyTorch's answer is the process's: optimizers would take their way for compiled code.
+        return not _is_watched() and is_compiling()
 
     # Of the hooks on modules that tell which one is at work.
     warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks", UserWarning)
     yield place, _NAME, callback
+    yield torch.compiler, "is_compiling", torch.compiler.assume_constant_result(compiling)  # for what others compile
+
+
+def _is_watched() -> bool:
+    return any(isinstance(mode, Storages) for mode in modes_of_this_thread())
 
 
 AS_WRITTEN = Patches(_changes)  # a context, for when it is imported

@@ -193,3 +193,21 @@ def test_another_thread_compiles_meanwhile(run):
     run(train)
     thread.join()
     assert (backend.compiled, backend.runs) == (1, 1)
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_code_is_not_told_that_it_is_compiled_while_another_thread_compiles(run, monkeypatch):
+    """PyTorch's optimizers would otherwise do what only compiled code can."""
+    compiled_function(Counting())(torch.ones(3))  # the compiler is imported
+    monkeypatch.setattr(torch.compiler, "_is_compiling_flag", True)  # as for as long as any thread compiles
+    answers = []
+
+    def train(device):
+        while True:
+            loss = torch.ones(3, device=device).sum()
+            answers.append(torch.compiler.is_compiling())
+            yield loss
+
+    run(train)
+    assert answers == [False, False]
+    assert torch.compiler.is_compiling()
