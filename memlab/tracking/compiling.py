@@ -35,7 +35,10 @@ def _changes() -> Iterator[Change]:
 
     def compiling() -> bool:
         # PyTorch's answer is the process's: optimizers would take their way for compiled code.
-        return not _is_watched() and is_compiling()
+        if torch.jit.is_scripting():  # type: ignore[attr-defined]  # as PyTorch's own: a script leaves out the rest
+            return False
+        else:
+            return not _is_watched() and is_compiling()
 
     # Of the hooks on modules that tell which one is at work.
     warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks", UserWarning)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import warnings
 from functools import partial
 
 import pytest
@@ -211,3 +212,19 @@ def test_code_is_not_told_that_it_is_compiled_while_another_thread_compiles(run,
     run(train)
     assert answers == [False, False]
     assert torch.compiler.is_compiling()
+
+
+def test_a_script_may_ask_whether_it_is_compiled():
+    """As those of torch.distributed.optim do, which are scripted where it is imported first."""
+    compiled_function(Counting())(torch.ones(3))
+    with Tracker(torch.device("cpu")):
+        torch.ones(3) + 1
+        with warnings.catch_warnings(action="ignore"):
+            scripted = torch.jit.script(twice_unless_compiled)
+        assert scripted(torch.ones(3)).tolist() == [2, 2, 2]
+
+
+def twice_unless_compiled(x: torch.Tensor) -> torch.Tensor:
+    if torch.compiler.is_compiling():
+        return x
+    return x * 2
