@@ -14,6 +14,7 @@ from memlab.patching import Change, Patches
 from memlab.tracking.internals import COMPILER, modes_of_this_thread
 from memlab.tracking.storages import Storages
 
+_jit: Any = torch.jit  # whose types lack it, and a script reads comments on types
 _PLACE, _NAME = f"{COMPILER}.eval_frame", "_callback_from_stance"  # torch.compiler.set_stance is for all threads
 
 
@@ -35,7 +36,7 @@ def _changes() -> Iterator[Change]:
 
     def compiling() -> bool:
         # PyTorch's answer is the process's: optimizers would take their way for compiled code.
-        if torch.jit.is_scripting():  # type: ignore[attr-defined]  # as PyTorch's own: a script leaves out the rest
+        if _jit.is_scripting():  # as PyTorch's own: a script leaves out the rest
             return False
         else:
             return not _is_watched() and is_compiling()
