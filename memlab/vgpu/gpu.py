@@ -16,6 +16,7 @@ from memlab.vgpu.current import Prediction
 from memlab.vgpu.facade import CARDS_OF_A_MACHINE
 from memlab.vgpu.history import History
 from memlab.vgpu.internals import lift_on_the_host, lifts_on_the_host
+from memlab.vgpu.libraries import keep_apart
 from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD
@@ -92,6 +93,7 @@ class VirtualGpu(Device):
         with process_group(self._ranks, self.rank, local), PATCHES, self._prediction.undo:
             self._prediction.undo.callback(self._prediction.end)
             self._prediction.undo.callback(Belongings(*belongings).restore)
+            keep_apart(self._prediction.undo)
             yield
 
     @contextmanager

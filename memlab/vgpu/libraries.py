@@ -1,15 +1,18 @@
-"""Libraries that ask whether a tensor is PyTorch's fake one, to find out whether somebody traces their code.
+"""Libraries that need a word of their own.
 
-In a prediction nobody does: the code shall go the way that it goes on a card.
+Some ask whether a tensor is PyTorch's fake one, to find out whether somebody traces their code. In a prediction nobody
+does: the code shall go the way that it goes on a card. Others keep tensors for good, beside the loop.
 """
 
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 from memlab.patching import Change, Patches, where
 from memlab.vgpu.current import is_predicting
 
+BITSANDBYTES = "bitsandbytes.functional"  # its name2qmap: the numbers that bits stand for, on the card
 TRANSFORMERS = "transformers.utils.import_utils"  # its masks are larger where code is traced (masking_utils.py)
 
 
@@ -28,3 +31,20 @@ def run_untraced(until: ExitStack) -> bool:
         return False
     until.enter_context(_PATCHES)
     return True
+
+
+def keep_apart(until: ExitStack) -> None:
+    """Let what libraries keep be a prediction's own until then: a real loop would take what is left of it."""
+    before = dict(_kept())
+    _kept().clear()
+
+    def put_back() -> None:
+        _kept().clear()
+        _kept().update(before)
+
+    until.callback(put_back)
+
+
+def _kept() -> dict[str, Any]:
+    kept: dict[str, Any] = getattr(sys.modules.get(BITSANDBYTES), "name2qmap", {})
+    return kept

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import sys
 import types
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from memlab import predict
+from memlab.vgpu import libraries
 from tests.vgpu.once import seen
 
 CARD = torch.device("cuda", 0)
@@ -747,3 +749,25 @@ def test_the_module_that_only_an_optimizer_knows_is_found():
     run(work)
     assert numbers(optimizer.param_groups[0]["params"]) == before
     assert not optimizer.state
+
+
+@pytest.mark.parametrize("imported", ["before", "in the prediction"])
+def test_what_a_library_keeps_is_not_a_predictions(imported, monkeypatch):
+    """As bitsandbytes keeps the table of its 8-bit numbers, for all that is quantized later."""
+    library = types.ModuleType(libraries.BITSANDBYTES)
+    table = torch.arange(3.0)
+    library.name2qmap = {"dynamic": table} if imported == "before" else {}
+    if imported == "before":
+        monkeypatch.setitem(sys.modules, library.__name__, library)
+    there = []
+
+    def train(device):
+        monkeypatch.setitem(sys.modules, libraries.BITSANDBYTES, library)
+        kept = sys.modules[libraries.BITSANDBYTES].name2qmap
+        there.append(list(kept))
+        kept["dynamic"] = torch.ones(3, device=device)
+        yield kept["dynamic"].sum()
+
+    predict(train, gpu="T4", steps=1)
+    assert there == [[]]
+    assert list(library.name2qmap.values()) == ([table] if imported == "before" else [])
