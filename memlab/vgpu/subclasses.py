@@ -20,7 +20,7 @@ def making(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
     def made(cls: type, data: torch.Tensor, require_grad: bool = False, **kwargs: Any) -> torch.Tensor:
         if not isinstance(data, FakeTensor):
-            return make(cls, data, require_grad, **kwargs)
+            return make(_readers_own(cls), data, require_grad, **kwargs)
         if issubclass(cls, UninitializedTensorMixin):
             return tensors.lazy_of_the_card(make(cls, torch.empty(0, dtype=data.dtype), require_grad))
         return of_class(cls, data.detach().requires_grad_(require_grad))
@@ -48,11 +48,14 @@ def of_class(cls: type, fake: torch.Tensor) -> torch.Tensor:
 @lru_cache(64)  # a loop may make its classes anew each time
 def _both(cls: Hashable) -> type:
     assert isinstance(cls, type)
-    return (
-        cls
-        if issubclass(cls, FakeTensor)
-        else type(cls.__name__, (cls, FakeTensor), {"__module__": cls.__module__, "__doc__": cls.__doc__})
-    )
+    if issubclass(FakeTensor, cls):  # torch.Tensor: it is to be one of the reader's no longer
+        return FakeTensor
+    return cls if issubclass(cls, FakeTensor) else type(cls.__name__, (cls, FakeTensor), {"__module__": cls.__module__})
+
+
+def _readers_own(cls: type) -> type:
+    """The class that one of both was made from, which a copy names as its own."""
+    return cls.__bases__[0] if issubclass(cls, FakeTensor) and cls is not FakeTensor else cls
 
 
 def is_own_parameter(tensor: torch.Tensor) -> bool:

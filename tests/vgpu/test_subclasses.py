@@ -123,6 +123,27 @@ def test_a_tensor_of_another_class(make):
     assert seen(work) == (True, (3, 8, 8), "cuda:0", True)
 
 
+def test_a_tensor_is_of_its_class_no_longer():
+    def work(device):
+        picture = torch.randn(3, device=device).as_subclass(Picture)
+        plain = picture.as_subclass(torch.Tensor)
+        return isinstance(picture, Picture), isinstance(plain, Picture), (plain * 2).shape
+
+    assert seen(work) == (True, False, (3,))
+
+
+def test_a_weight_copies_itself():
+    """As bitsandbytes' do in ``copy.deepcopy``: an empty one is made, and is given what the other knows."""
+
+    def work(device):
+        weight = QuantizedLinear(64).to(device).weight
+        copy = type(weight).__new__(type(weight), torch.empty(0))
+        copy.scales, copy.data = weight.scales.clone(), weight.data.clone()
+        return isinstance(copy, Quantized), copy.dtype, copy.shape, str(copy.device), copy.scales.shape
+
+    assert seen(work) == (True, torch.int8, (64, 64), "cuda:0", (64, 1))
+
+
 def test_a_layer_without_a_size_yet_is_made_on_the_card():
     def work(device):
         layer = nn.LazyLinear(4, device=device)

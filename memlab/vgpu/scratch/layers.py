@@ -51,6 +51,11 @@ def _roll(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return (*[_bytes(args[0])] * (len(args[2]) - 1), RESULT) if len(args) > 2 and len(args[2]) > 1 else ()
 
 
+def _is_infinite(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # isinf (TensorCompare.cpp) compares the magnitude
+    return (_bytes(args[0]), RESULT) if args[0].is_floating_point() else ()
+
+
 def _unfold_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return RESULT, 8 * args[1][args[2]]  # _unfold_backward_internal_kernel: the places in the dimension
 
@@ -166,6 +171,7 @@ RULES: dict[object, Rule] = {
     aten.native_group_norm_backward: _group_norm_backward,
     aten.im2col: _im2col,
     aten.roll: _roll,
+    aten.isinf: _is_infinite,
     aten.affine_grid_generator: _affine_grid,
     aten.unfold_backward: _unfold_backward,
     aten.cumsum: _running,

@@ -298,3 +298,9 @@ def test_masked_scatter_numbers_the_places_of_the_mask():
 
 def test_dirichlet_variates_are_divided_by_their_sums():
     assert steps("T4", aten._sample_dirichlet.default, made(256, 512), out=made(256, 512)) == [RESULT, 1024]
+
+
+def test_infinite_numbers():
+    floats, integers = made(1024, 1024), made(1024, dtype=torch.int64)
+    assert steps("T4", aten.isinf.default, floats, out=made(1024, 1024, dtype=torch.bool)) == [4 * 1024 * 1024, RESULT]
+    assert steps("T4", aten.isinf.default, integers, out=made(1024, dtype=torch.bool)) == []
