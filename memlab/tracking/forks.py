@@ -4,18 +4,18 @@ import os
 from contextlib import AbstractContextManager
 from typing import Any
 
-from memlab.tracking.internals import modes_of_this_thread, set_modes_aside
-from memlab.tracking.tracker import Tracker
+from memlab.tracking.internals import set_modes_aside
+from memlab.tracking.storages import watching
 
 
 def _let_go() -> None:
     """On a card it could not be watched, the allocator's counters are not to be had there; in a prediction its tensors
     would have no numbers to send.
     """
-    watching = [mode for mode in modes_of_this_thread() if isinstance(mode, Tracker)]
-    for tracker in watching:
+    trackers = watching()
+    for tracker in trackers:
         tracker._recording = False
-    if watching:
+    if trackers:
         _left_behind.append(set_modes_aside())
         _left_behind[-1].__enter__()
 

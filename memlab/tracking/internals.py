@@ -50,9 +50,11 @@ except ImportError:
 
 __all__ = [
     "COMPILER",
+    "STANCE",
     "TorchDispatchMode",
     "called_by_engine",
     "clear_cublas_workspaces",
+    "compiler_frontend",
     "current_node",
     "exclude_dispatch_key",
     "higher_order_kernel",
@@ -236,6 +238,14 @@ def on_again(mode: TorchDispatchMode) -> Iterator[None]:
 
 
 COMPILER = "torch._dynamo"  # the module, for whom wants to know whether something may have been compiled yet
+# Its function that says what a call of something compiled runs; torch.compiler.set_stance is for all threads.
+# Lost without the name: what is compiled runs compiled, and its tensors are not seen.
+STANCE = "_callback_from_stance"
+
+
+def compiler_frontend() -> Any:
+    """The module of PyTorch's compiler that its calls go through; None where nothing has imported it."""
+    return sys.modules.get(f"{COMPILER}.eval_frame")
 
 
 def keep_history(on: bool) -> None:
@@ -295,7 +305,7 @@ def in_compiled_code() -> bool:
 
     Lost without the name: the note of it in the trace.
     """
-    code = getattr(sys.modules.get(f"{COMPILER}.eval_frame"), "__file__", None)
+    code = getattr(compiler_frontend(), "__file__", None)
     frame = sys._getframe() if code else None
     while frame is not None:
         if frame.f_code.co_name == "compile_wrapper" and frame.f_code.co_filename == code:

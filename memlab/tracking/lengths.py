@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from memlab.patching import Change, Patches
-from memlab.tracking.internals import modes_of_this_thread
-from memlab.tracking.storages import Storages
+from memlab.tracking.storages import watching
 
 
 def _changes() -> Iterator[Change]:
@@ -19,7 +18,7 @@ def _changes() -> Iterator[Change]:
     def read(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any) -> Any:
         lengths = input_lengths, target_lengths
         are_real = all(type(given) is torch.Tensor for given in lengths)
-        if are_real and any(isinstance(mode, Storages) for mode in modes_of_this_thread()):
+        if are_real and any(tracker.is_real for tracker in watching()):  # predictions know them otherwise
             lengths = input_lengths.tolist(), target_lengths.tolist()
         return ctc_loss(log_probs, targets, *lengths, *args, **kwargs)
 

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 from memlab.patching import Change, Patches
-from memlab.tracking.internals import modes_of_this_thread
-from memlab.tracking.storages import Storages
+from memlab.tracking.storages import watching
 
 
 def _changes() -> Iterator[Change]:
@@ -15,9 +14,8 @@ def _changes() -> Iterator[Change]:
 
     def resized(storage: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
         result = resize_(storage, *args, **kwargs)
-        for mode in modes_of_this_thread():
-            if isinstance(mode, Storages):
-                mode.resized(storage)
+        for tracker in watching():
+            tracker.resized(storage)
         return result
 
     yield torch.UntypedStorage, "resize_", resized

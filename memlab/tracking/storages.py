@@ -13,6 +13,7 @@ from torch.nn import Parameter
 
 from memlab.categories import Category, Phase
 from memlab.oom import OutOfMemory
+from memlab.tracking.internals import modes_of_this_thread
 from memlab.tracking.modules import ModulesAtWork
 from memlab.tracking.nested import inner_tensors
 
@@ -232,3 +233,8 @@ class Storages:
     def _failure(self, asked: int | None) -> OutOfMemory:
         """What is known of an allocation of ``asked`` bytes that fails now."""
         raise NotImplementedError
+
+
+def watching() -> list[Storages]:
+    """The trackers that are on in this thread, the innermost last."""
+    return [mode for mode in modes_of_this_thread() if isinstance(mode, Storages)]

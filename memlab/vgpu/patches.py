@@ -18,7 +18,7 @@ import torch
 from memlab.patching import Change, Patches, where
 from memlab.vgpu import autocast, facade, saving, subclasses, swapping, switches, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
-from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, torch_c
+from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, make_subclass, torch_c
 from memlab.vgpu.names import CARD, ENGINE, SLOT_NAME
 from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
 
@@ -47,10 +47,7 @@ def _changes() -> Iterator[Change]:
         method = getattr(torch.Tensor, name)
         answered = _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
         yield torch.Tensor, name, where(is_beside, tensors.beside(method), answered)
-    for name, change in (("_make_subclass", subclasses.making), ("as_subclass", subclasses.viewing)):
-        method = getattr(torch.Tensor, name)
-        made = _in_predictions(change(method))(method)
-        yield torch.Tensor, name, staticmethod(made) if name == "_make_subclass" else made
+    yield torch.Tensor, "_make_subclass", staticmethod(_in_predictions(subclasses.making(make_subclass))(make_subclass))
     yield torch.Tensor, "data", swapping.data(torch.Tensor.data)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
         yield np, name, _in_predictions(_unwritten(f"numpy.{name}"))(getattr(np, name))
@@ -238,6 +235,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.nn.Module, "_apply", swapping.keeping_buffers),
     (torch.nn.Module, "to", _on_the_card),
     (torch.nn.parameter.UninitializedTensorMixin, "materialize", swapping.materializing),  # type: ignore[attr-defined]
+    (torch.Tensor, "as_subclass", subclasses.viewing),
     (torch.UntypedStorage, "data_ptr", tensors.storage_address),
     (torch, "set_default_device", _taken_back),
     (torch, "tensor", tensors.making),

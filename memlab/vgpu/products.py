@@ -4,6 +4,8 @@ On CUDA the formulas first look whether there is a zero (``prod_backward`` and `
 ``FunctionsManual.cpp``). Here they are written out as they go on where there is none.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,58 +16,51 @@ from memlab.vgpu.internals import below_autograd, by_own_formula, transforms_fun
 aten = torch.ops.aten
 
 
-class _Product(torch.autograd.Function):
-    """All factors multiplied, or those along a dimension."""
+class _Derived(torch.autograd.Function):
+    """An operator with another derivative, which has the result's gradient, the operator's arguments and its result."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, dim: int | None, keepdim: bool, dtype: torch.dtype | None) -> Tensor:
+    def forward(ctx: Any, operator: Any, derivative: Callable[..., Tensor], options: Any, *given: Any) -> Tensor:
+        tensor, *args = given
         with below_autograd():
-            out: Tensor
-            if dim is None:
-                out = aten.prod.default(tensor, dtype=dtype)
-            else:
-                out = aten.prod.dim_int(tensor, dim, keepdim, dtype=dtype)
-        ctx.dim, ctx.is_kept = dim, keepdim
+            out: Tensor = operator(tensor, *args, **options)
+        ctx.derivative, ctx.args = derivative, args
         ctx.save_for_backward(tensor, out)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         tensor, out = ctx.saved_tensors
-        tensor = tensor.to(grad.dtype)
-        if not tensor.dim():
-            return grad.clone(), None, None, None
-        if ctx.dim is None:
-            tensor == 0  # noqa: B015  # made to be looked at, and gone
-            return grad * (out / tensor), None, None, None
-        if not ctx.is_kept:
-            grad, out = grad.unsqueeze(ctx.dim), out.unsqueeze(ctx.dim)
-        is_zero = tensor == 0
-        zeros = is_zero.sum(ctx.dim, keepdim=True)
-        zeros.sum()
-        return grad * (out / tensor), None, None, None
+        return None, None, None, ctx.derivative(grad, tensor, out, *ctx.args), *(None for _ in ctx.args)
 
 
-class _RunningProduct(torch.autograd.Function):
-    """The products of all up to each factor."""
+def _of_all(grad: Tensor, tensor: Tensor, out: Tensor) -> Tensor:
+    tensor = tensor.to(grad.dtype)
+    if not tensor.dim():
+        return grad.clone()
+    tensor == 0  # noqa: B015  # made to be looked at, and gone
+    return grad * (out / tensor)
 
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-        with below_autograd():
-            out: Tensor = aten.cumprod.default(tensor, dim, dtype=dtype)
-        ctx.dim = dim
-        ctx.save_for_backward(tensor, out)
-        return out
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        tensor, out = ctx.saved_tensors
-        grad = grad.to(tensor.dtype)
-        if tensor.numel() <= 1 or tensor.shape[ctx.dim] == 1:
-            return grad, None, None
-        weighted, is_zero = out * grad, tensor == 0
-        is_zero.any()
-        return _summed_from_the_end(weighted, ctx.dim).div(tensor), None, None
+def _of_dim(grad: Tensor, tensor: Tensor, out: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    tensor = tensor.to(grad.dtype)
+    if not tensor.dim():
+        return grad.clone()
+    if not keepdim:
+        grad, out = grad.unsqueeze(dim), out.unsqueeze(dim)
+    is_zero = tensor == 0
+    zeros = is_zero.sum(dim, keepdim=True)
+    zeros.sum()
+    return grad * (out / tensor)
+
+
+def _running(grad: Tensor, tensor: Tensor, out: Tensor, dim: int) -> Tensor:
+    grad = grad.to(tensor.dtype)
+    if tensor.numel() <= 1 or tensor.shape[dim] == 1:
+        return grad
+    weighted, is_zero = out * grad, tensor == 0
+    is_zero.any()
+    return _summed_from_the_end(weighted, dim).div(tensor)
 
 
 def _summed_from_the_end(tensor: Tensor, dim: int) -> Tensor:
@@ -74,24 +69,15 @@ def _summed_from_the_end(tensor: Tensor, dim: int) -> Tensor:
     return summed.flip(dim)
 
 
-def _prod(keys: Any, tensor: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+def _derived(operator: Any, derivative: Callable[..., Tensor], keys: Any, *args: Any, **options: Any) -> Any:
     if transforms_functions():
-        return by_own_formula(keys, aten.prod.default, tensor, dtype=dtype)
-    return _Product.apply(tensor, None, False, dtype)  # type: ignore[no-untyped-call]
+        return by_own_formula(keys, operator, *args, **options)
+    return _Derived.apply(operator, derivative, options, *args)  # type: ignore[no-untyped-call]
 
 
-def _prod_of_dim(
-    keys: Any, tensor: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Any:
-    if transforms_functions():
-        return by_own_formula(keys, aten.prod.dim_int, tensor, dim, keepdim, dtype=dtype)
-    return _Product.apply(tensor, dim, keepdim, dtype)  # type: ignore[no-untyped-call]
-
-
-def _cumprod(keys: Any, tensor: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    if transforms_functions():
-        return by_own_formula(keys, aten.cumprod.default, tensor, dim, dtype=dtype)
-    return _RunningProduct.apply(tensor, dim, dtype)  # type: ignore[no-untyped-call]
-
-
-WITH_FORMULAS = {aten.prod.default: _prod, aten.prod.dim_int: _prod_of_dim, aten.cumprod.default: _cumprod}
+_DERIVATIVES: dict[Any, Callable[..., Tensor]] = {
+    aten.prod.default: _of_all,
+    aten.prod.dim_int: _of_dim,
+    aten.cumprod.default: _running,
+}
+WITH_FORMULAS = {operator: partial(_derived, operator, derivative) for operator, derivative in _DERIVATIVES.items()}

@@ -65,6 +65,6 @@ def is_own_parameter(tensor: torch.Tensor) -> bool:
 
 
 def alike(fake: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """A new fake tensor as a parameter of the class of another, which knows all that that one does."""
-    fake.__dict__ = {**tensor.__dict__, **fake.__dict__}
+    """A new fake tensor as a parameter of the class of another, which knows all that that one does but its numbers."""
+    fake.__dict__ = {**tensor.__dict__, "memlab_value": None, **fake.__dict__}
     return of_class(type(tensor), fake.requires_grad_(tensor.requires_grad))

@@ -56,7 +56,6 @@ def data(real: Any) -> property:
             return
         made = value.detach()
         if subclasses.is_own_parameter(tensor):
-            made.__dict__.setdefault("memlab_value", None)  # not the one that it had elsewhere
             made = subclasses.alike(made, tensor)
         elif isinstance(tensor, torch.nn.Parameter):
             made = torch.nn.Parameter(made, tensor.requires_grad)

@@ -6,7 +6,6 @@ bitsandbytes' ``libbitsandbytes_cuda130.so``.
 """
 
 import gc
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -94,4 +93,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,15 +4,19 @@ import pytest
 import torch
 
 from memlab import predict
-from memlab.vgpu import products
+from memlab.vgpu.products import WITH_FORMULAS
 from tests.vgpu.once import seen
 
+aten = torch.ops.aten
+PROD, PROD_OF_DIM, CUMPROD = (
+    WITH_FORMULAS[operator] for operator in (aten.prod.default, aten.prod.dim_int, aten.cumprod.default)
+)
 WAYS = {
-    "all": (products._prod, torch.prod, ()),
-    "a row": (products._prod_of_dim, torch.prod, (1,)),
-    "a row that is kept": (products._prod_of_dim, torch.prod, (0, True)),
-    "running": (products._cumprod, torch.cumprod, (1,)),
-    "running down": (products._cumprod, torch.cumprod, (-2,)),
+    "all": (PROD, torch.prod, ()),
+    "a row": (PROD_OF_DIM, torch.prod, (1,)),
+    "a row that is kept": (PROD_OF_DIM, torch.prod, (0, True)),
+    "running": (CUMPROD, torch.cumprod, (1,)),
+    "running down": (CUMPROD, torch.cumprod, (-2,)),
 }
 
 
@@ -24,7 +28,7 @@ def test_the_formula_is_right(ours, theirs, args):
     assert torch.autograd.gradgradcheck(lambda x: ours(None, x, *args), x)
 
 
-@pytest.mark.parametrize("ours", [products._prod, lambda keys, x, **how: products._cumprod(keys, x, 0, **how)])
+@pytest.mark.parametrize("ours", [PROD, lambda keys, x, **how: CUMPROD(keys, x, 0, **how)])
 def test_of_another_type(ours):
     x = torch.linspace(1, 2, 12).half().requires_grad_()
     out = ours(None, x, dtype=torch.float32)

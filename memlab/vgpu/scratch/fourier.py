@@ -60,17 +60,17 @@ def _from_real(card: Card, args: Given, out: Any) -> Iterable[Step]:
     aligned = []
     if tensor.storage_offset() % 2:  # as if it were complex
         order = [dim for dim in range(tensor.dim()) if dim != last]
-        given, aligned = given.contiguous([*order, last]), [tensor.numel() * tensor.element_size()]
+        given, aligned = given.contiguous([*order, last]), [tensor.nbytes]
     if _at_once(dims):
         return RESULT, *aligned, *given.copy(dims)
     first = _Layout(out.shape, out.stride(), out.element_size()).contiguous([*given.batch([last]), last])
     copy = [*aligned, *given.copy([last])]
-    return out.numel() * out.element_size(), *copy, *(-size for size in copy[::-1]), RESULT, *first.copy(dims[:-1])
+    return out.nbytes, *copy, *(-size for size in copy[::-1]), RESULT, *first.copy(dims[:-1])
 
 
 def _to_real(card: Card, args: Given, out: Any) -> Iterable[Step]:
     tensor, dims = args[:2]  # _fft_c2r_cufft: cuFFT destroys its input
-    given, clone = _Layout.of(tensor), tensor.numel() * tensor.element_size()
+    given, clone = _Layout.of(tensor), tensor.nbytes
     if _at_once(dims):
         return RESULT, clone, *given.contiguous().copy(dims)
     *others, last = dims

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from memlab.vgpu import values
 from memlab.vgpu.current import current
-from memlab.vgpu.sparse.parts import MAKE
+from memlab.vgpu.sparse.parts import Parts, consisting_of
 
 aten = torch.ops.aten
 MEAN = 1  # of EmbeddingBag's modes
@@ -26,13 +26,8 @@ def embedding_sparse_backward(grad: Tensor, indices: Tensor, rows: int, padding:
     if indices.dtype is not torch.int64:
         indices = indices.to(torch.int64)  # the only type that sparse tensors have for them
     width = grad.shape[-1]
-    gradient: Tensor = MAKE(
-        *(1, 1, (rows, width), indices.reshape(1, -1), grad.reshape(indices.numel(), width)),
-        dtype=grad.dtype,
-        layout=torch.sparse_coo,
-        device=grad.device,
-    )
-    return gradient
+    parts = Parts(indices.reshape(1, -1), grad.reshape(indices.numel(), width))
+    return consisting_of(parts, (rows, width))
 
 
 def _without_padding(indices: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, Tensor]:

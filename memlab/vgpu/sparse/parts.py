@@ -123,6 +123,19 @@ def _once(name: str) -> Callable[..., torch.Tensor]:
     return answered
 
 
+def consisting_of(parts: Parts, shape: Sequence[int]) -> torch.Tensor:
+    """A sparse tensor of this shape."""
+    dims = parts.indices.shape[0]
+    tensor: torch.Tensor = MAKE(
+        *(dims, len(shape) - dims, shape, parts.indices, parts.values),
+        dtype=parts.values.dtype,
+        layout=torch.sparse_coo,
+        device=parts.values.device,
+        is_coalesced=parts.is_coalesced,
+    )
+    return tensor
+
+
 # What a sparse tensor says of itself, and shallow copies: no operator on the card.
 HELD: dict[int, Callable[..., Any]] = {
     id(aten._indices.default): lambda mode, tensor: parts_of(tensor).indices,

@@ -16,7 +16,7 @@ from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import sparse
 from memlab.vgpu.sparse.coalescing import coalesced, flattened
 from memlab.vgpu.sparse.embeddings import bag_backward
-from memlab.vgpu.sparse.parts import MAKE, Parts, is_sparse, parts_of, replace
+from memlab.vgpu.sparse.parts import Parts, consisting_of, is_sparse, parts_of, replace
 
 aten = torch.ops.aten
 
@@ -38,21 +38,8 @@ def _lists_sparse(args: Sequence[Any]) -> bool:
     return any(isinstance(given, list) and any(map(is_sparse, given)) for given in args)
 
 
-def _like(tensor: Tensor, parts: Parts) -> Tensor:
-    """A sparse tensor as large as this one."""
-    dims = parts.indices.shape[0]
-    made: Tensor = MAKE(
-        *(dims, tensor.dim() - dims, tensor.shape, parts.indices, parts.values),
-        dtype=parts.values.dtype,
-        layout=torch.sparse_coo,
-        device=parts.values.device,
-        is_coalesced=parts.is_coalesced,
-    )
-    return made
-
-
 def _coalesce(tensor: Tensor) -> Tensor:
-    return _like(tensor, coalesced(parts_of(tensor), tensor.shape))
+    return consisting_of(coalesced(parts_of(tensor), tensor.shape), tensor.shape)
 
 
 def _once(tensor: Tensor) -> Parts:
@@ -68,7 +55,7 @@ def _copy(parts: Parts) -> Parts:
 
 def _clone(tensor: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
     parts = parts_of(tensor)
-    return _like(tensor, parts if _is_stolen(parts) else _copy(parts))
+    return consisting_of(parts if _is_stolen(parts) else _copy(parts), tensor.shape)
 
 
 def _is_stolen(parts: Parts) -> bool:
@@ -92,7 +79,7 @@ def _to_copy(
 ) -> Tensor:
     indices = aten._to_copy(tensor._indices(), device=device)
     values = aten._to_copy(tensor._values(), dtype=dtype, device=device)
-    return _like(tensor, Parts(indices, values, tensor.is_coalesced()))
+    return consisting_of(Parts(indices, values, tensor.is_coalesced()), tensor.shape)
 
 
 def _copy_(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
@@ -103,7 +90,7 @@ def _copy_(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor
 
 def _add(tensor: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
     if is_sparse(tensor):
-        return _like(tensor, _sum(tensor, other, alpha))
+        return consisting_of(_sum(tensor, other, alpha), tensor.shape)
     dtype = torch.promote_types(tensor.dtype, other.dtype)
     return _add_(torch.empty_like(tensor, dtype=dtype).copy_(_of_type(tensor, dtype)), other, alpha=alpha)
 
@@ -172,7 +159,9 @@ def _mul(tensor: Tensor, other: Any) -> Tensor:
         tensor, other = other, tensor
     if is_sparse(other):
         raise sparse(aten.mul.Tensor)
-    return _like(tensor, _scaled(parts_of(tensor), other)) if _is_number(other) else _masked(other, tensor)
+    return (
+        consisting_of(_scaled(parts_of(tensor), other), tensor.shape) if _is_number(other) else _masked(other, tensor)
+    )
 
 
 def _mul_(tensor: Tensor, other: Any) -> Tensor:
@@ -184,7 +173,7 @@ def _mul_(tensor: Tensor, other: Any) -> Tensor:
 def _div(tensor: Tensor, other: Any) -> Tensor:
     if not _is_number(other):
         raise sparse(aten.div.Tensor)
-    return _like(tensor, _scaled(parts_of(tensor), other, torch.div))
+    return consisting_of(_scaled(parts_of(tensor), other, torch.div), tensor.shape)
 
 
 def _div_(tensor: Tensor, other: Any) -> Tensor:
@@ -199,7 +188,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _neg(tensor: Tensor) -> Tensor:
-    return _neg_(_like(tensor, _copy(parts_of(tensor))))
+    return _neg_(consisting_of(_copy(parts_of(tensor)), tensor.shape))
 
 
 def _neg_(tensor: Tensor) -> Tensor:
@@ -219,7 +208,7 @@ def _masked(tensor: Tensor, mask: Tensor) -> Tensor:
     parts = parts_of(mask)
     there = tensor[tuple(parts.indices.unbind(0))]
     indices = parts.indices.clone()
-    return _like(mask, Parts(indices, parts.values * there, parts.is_coalesced))
+    return consisting_of(Parts(indices, parts.values * there, parts.is_coalesced), mask.shape)
 
 
 def _sparse_mask(tensor: Tensor, mask: Tensor) -> Tensor:
@@ -229,7 +218,7 @@ def _sparse_mask(tensor: Tensor, mask: Tensor) -> Tensor:
     if not parts.count:
         return _of_type(mask.clone(), tensor.dtype)
     ones = parts.values.new_ones(1).expand_as(parts.values)
-    masked = _masked(tensor, _like(mask, Parts(parts.indices, ones, parts.is_coalesced)))
+    masked = _masked(tensor, consisting_of(Parts(parts.indices, ones, parts.is_coalesced), mask.shape))
     return _of_type(masked, tensor.dtype)
 
 
