@@ -67,6 +67,7 @@ __all__ = [
     "is_higher_order",
     "is_view",
     "keep_history",
+    "keys_of_higher_order",
     "modes_above",
     "modes_of_this_thread",
     "next_node_number",
@@ -219,6 +220,19 @@ def is_higher_order(func: Any) -> bool:
     Lost without the name: a DTensor that draws, or flex attention, fails in an X-rayed step, in PyTorch's words.
     """
     return isinstance(func, _higher_order)
+
+
+def keys_of_higher_order(without: str) -> tuple[Any, str, Any] | None:
+    """Where such operators look up the keys of a call, by the module and the name, and what leaves a key out of them.
+
+    They know nothing of fallthrough kernels. Lost without the names: in a run they fail, in PyTorch's words.
+    """
+    operators, name = getattr(torch, "_ops", None), "_compute_keyset"
+    compute, parse = getattr(operators, name, None), getattr(torch._C, "_dispatch_key_parse", None)
+    if compute is None or parse is None:
+        return None
+    key = parse(without)
+    return operators, name, lambda args, kwargs, keys: compute(args, kwargs, keys.remove(key))
 
 
 def higher_order_kernel(func: Any, device: str) -> Any:

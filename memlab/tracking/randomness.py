@@ -15,7 +15,12 @@ import torch
 from torch.library import Library
 
 from memlab.patching import Change, Patches, where
-from memlab.tracking.internals import exclude_dispatch_key, is_default_generator, switch_dispatch_key
+from memlab.tracking.internals import (
+    exclude_dispatch_key,
+    is_default_generator,
+    keys_of_higher_order,
+    switch_dispatch_key,
+)
 
 SEED = 0
 KEY = "TESTING_ONLY_GenericMode"
@@ -76,6 +81,10 @@ def call(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _own() -> Any:
     """The generator of the run that this thread is in, None outside."""
     return getattr(_thread, "generator", None)
+
+
+def _is_run() -> bool:
+    return _own() is not None
 
 
 def _register() -> None:
@@ -142,7 +151,10 @@ def _changes() -> Iterator[Change]:
     }
     for owner in (torch, torch.random):
         for name, answer in answers.items():
-            yield owner, name, where(lambda: _own() is not None, answer, getattr(owner, name))
+            yield owner, name, where(_is_run, answer, getattr(owner, name))
+    if change := keys_of_higher_order(without=KEY):
+        operators, name, keys = change
+        yield operators, name, where(_is_run, keys, getattr(operators, name))
 
 
 _PATCHES = Patches(_changes)

@@ -85,6 +85,7 @@ class Storages:
 
     def __init__(self, device: torch.device, budget: int | None):
         self.device = device
+        self._place = device if self.is_real else torch.device("meta")  # of the storages
         self.budget = budget
         self.live = 0
         self.peak = 0  # of the step before, once it is over
@@ -113,7 +114,7 @@ class Storages:
         if ref is not None:
             if ref.record.nbytes != storage.nbytes():
                 self._change_size(ref.record, storage.nbytes())
-        elif tensor.device == self.device and (not self.is_real or storage.device == self.device):
+        elif tensor.device == self.device and storage.device == self._place:
             nbytes = storage.nbytes()
             if born and self.budget is not None and self.live + nbytes > self.budget:
                 failed = self._failure(nbytes)

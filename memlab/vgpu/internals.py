@@ -48,6 +48,7 @@ try:
     COMPOSITE_KEY = DispatchKey.CompositeImplicitAutograd
     FAKE_MODE = _TorchDispatchModeKey.FAKE
     make_subclass = torch.Tensor._make_subclass
+    make_wrapper = torch.Tensor._make_wrapper_subclass
     register_device_module: Any = torch._register_device_module
     torch_c: Any = torch._C
     data_loader_iterator = torch.utils.data.dataloader._BaseDataLoaderIter
@@ -117,6 +118,7 @@ __all__ = [
     "lift_on_the_host",
     "lifts_on_the_host",
     "make_subclass",
+    "make_wrapper",
     "node_number",
     "private_use_name",
     "register_device_module",

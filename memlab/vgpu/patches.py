@@ -18,7 +18,7 @@ import torch
 from memlab.patching import Change, Patches, where
 from memlab.vgpu import autocast, facade, saving, subclasses, swapping, switches, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
-from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, make_subclass, torch_c
+from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, make_subclass, make_wrapper, torch_c
 from memlab.vgpu.names import CARD, ENGINE, SLOT_NAME
 from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
 
@@ -48,6 +48,10 @@ def _changes() -> Iterator[Change]:
         answered = _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
         yield torch.Tensor, name, where(is_beside, tensors.beside(method), answered)
     yield torch.Tensor, "_make_subclass", staticmethod(_in_predictions(subclasses.making(make_subclass))(make_subclass))
+    wrap = _in_predictions(subclasses.wrapping(make_wrapper))(make_wrapper)
+    yield torch.Tensor, "_make_wrapper_subclass", staticmethod(wrap)
+    yield torch.Tensor, "device", subclasses.device(torch.Tensor.device)
+    yield torch.Tensor, "is_cuda", subclasses.is_cuda(torch.Tensor.is_cuda)
     yield torch.Tensor, "data", swapping.data(torch.Tensor.data)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
         yield np, name, _in_predictions(_unwritten(f"numpy.{name}"))(getattr(np, name))

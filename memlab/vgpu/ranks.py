@@ -4,6 +4,7 @@ PyTorch's own ``fake`` process group answers every collective at once and moves 
 is nothing to move.
 """
 
+import importlib
 import os
 import sys
 import warnings
@@ -70,17 +71,11 @@ def process_group(world_size: int | None, rank: int, local_world_size: int) -> I
 
 def _changes() -> Iterator[Change]:
     # Here, because they take half a second.
-    from torch.distributed.tensor import DTensor
-
-    with warnings.catch_warnings():  # it scripts functions of its own as it is imported, which no prediction may do
+    with warnings.catch_warnings():  # one scripts functions of its own as it is imported, which no prediction may do
         warnings.simplefilter("ignore", DeprecationWarning)
-        import torch.distributed.optim
+        for name in ("tensor", "optim"):
+            importlib.import_module(f"torch.distributed.{name}")
 
-    def device(tensor: DTensor) -> torch.device:
-        """C++ has a DTensor where the engine believes its part to be, see ``names.py``."""
-        return tensor._local_tensor.device
-
-    yield DTensor, "device", property(device)
     for owner, name, method in stages_that_ask_nobody(SHAPES):
         yield owner, name, where(is_predicting, method, getattr(owner, name))
 

@@ -13,6 +13,7 @@ from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore
 
 from memlab.vgpu import tensors
 from memlab.vgpu.internals import FakeTensor
+from memlab.vgpu.names import CARD, ENGINE
 
 
 def making(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -26,6 +27,38 @@ def making(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return of_class(cls, data.detach().requires_grad_(require_grad))
 
     return made
+
+
+def wrapping(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``torch.Tensor._make_wrapper_subclass(cls, shape)``, with which tensors that hold others make themselves.
+
+    C++ would have such a tensor on a real card, and a process without CUDA ends at once when autograd asks for that.
+    """
+
+    def of_engine(value: Any) -> Any:
+        return ENGINE if isinstance(value, str | torch.device) and tensors.is_card(value) else value
+
+    def wrapped(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if "device" in kwargs:
+            kwargs["device"] = of_engine(tensors.on_card(kwargs["device"]))
+        return make(cls, *map(of_engine, args), **kwargs)
+
+    return wrapped
+
+
+def device(real: Any) -> property:
+    """``tensor.device``: what a tensor on the card holds is where the reader put it, see ``names.py``."""
+
+    def asked(tensor: torch.Tensor) -> torch.device:
+        answer = real.__get__(tensor)
+        return CARD if answer == ENGINE else answer
+
+    return property(asked)
+
+
+def is_cuda(real: Any) -> property:
+    """``tensor.is_cuda``."""
+    return property(lambda tensor: real.__get__(tensor) or tensor.device == CARD)
 
 
 def viewing(as_subclass: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -56,6 +89,12 @@ def _both(cls: Hashable) -> type:
 def _readers_own(cls: type) -> type:
     """The class that one of both was made from, which a copy names as its own."""
     return cls.__bases__[0] if issubclass(cls, FakeTensor) and cls is not FakeTensor else cls
+
+
+@lru_cache(64)
+def has_own_rules(kind: Any) -> bool:
+    """Whether tensors of a class say themselves what operators do with them: DTensor, quantized weights of torchao."""
+    return not issubclass(kind, FakeTensor) and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def is_own_parameter(tensor: torch.Tensor) -> bool:

@@ -34,7 +34,7 @@ def swapping(swap_tensors: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(t2, FakeTensor):
             # A graph may still know what t1 was. On CUDA that would not keep its bytes: t1 stays what it is there.
             t2.data = torch.empty(0, dtype=t2.dtype, device=t2.device)
-        elif not all(isinstance(inner, FakeTensor) for inner in inner_tensors(t2)):  # as of a DTensor of the prediction
+        elif t2.device != CARD and not all(isinstance(inner, FakeTensor) for inner in inner_tensors(t2)):
             _swap_back_in_the_end(t1, t2)
 
     return swap

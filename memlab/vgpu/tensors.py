@@ -45,7 +45,7 @@ def making_sparse(make: Callable[..., Any]) -> Callable[..., Any]:
     def made(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
         kwargs = kwargs | dict(zip(("indices", "values", "size"), args if len(args) > 1 else (), strict=False))
         if "values" not in kwargs:  # of a size alone
-            return make(*args, device=ENGINE if _is_card(on_card(device)) else device, **kwargs)
+            return make(*args, device=ENGINE if is_card(on_card(device)) else device, **kwargs)
         kwargs |= {name: torch.as_tensor(kwargs[name], device=device) for name in ("indices", "values")}
         return make(**kwargs)
 
@@ -65,7 +65,7 @@ def beside(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of tensors in a thread that a library has started for a prediction: there is no card there."""
 
     def called(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if method.__name__ == "cuda" or any(map(_is_card, (*args, *kwargs.values()))):
+        if method.__name__ == "cuda" or any(map(is_card, (*args, *kwargs.values()))):
             raise own_thread()
         return method(self, *args, **kwargs)
 
@@ -77,9 +77,13 @@ def host_to(to: Callable[..., Any]) -> Callable[..., Any]:
 
     def moved(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if is_lazy(self):
-            self.__dict__[_LAZY] = any(map(_is_card, (*args, *kwargs.values())))
+            self.__dict__[_LAZY] = any(map(is_card, (*args, *kwargs.values())))
             return self
-        return to(self, *map(on_card, args), **{name: on_card(value) for name, value in kwargs.items()})
+        args, kwargs = tuple(map(on_card, args)), {name: on_card(value) for name, value in kwargs.items()}
+        if self.device == CARD:  # one that holds others, where C++ would see another device than the engine's
+            args = tuple(None if is_card(value) else value for value in args)
+            kwargs = {name: None if is_card(value) else value for name, value in kwargs.items()}
+        return to(self, *args, **kwargs)
 
     return moved
 
@@ -161,8 +165,8 @@ def _to(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def to(self: FakeTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.fake_device == CARD:
-            args = tuple(ENGINE if _is_card(value) and card_device(value) else value for value in args)
-            if _is_card(kwargs.get("device")):
+            args = tuple(ENGINE if is_card(value) and card_device(value) else value for value in args)
+            if is_card(kwargs.get("device")):
                 kwargs["device"] = ENGINE
         return torch.Tensor.to(self, *args, **kwargs)
 
@@ -174,7 +178,8 @@ def _new_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, data, **kwargs: torch.Tensor.new_tensor(self, _numbers(data), **kwargs)
 
 
-def _is_card(value: Any) -> bool:
+def is_card(value: Any) -> bool:
+    """Whether an argument names the card."""
     if isinstance(value, str):
         return value.partition(":")[0] == CARD.type
     return type(value) is int or (isinstance(value, torch.device) and value.type == CARD.type)

@@ -12,7 +12,6 @@ from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
 from memlab.tracking.internals import on_again
 from memlab.tracking.labels import label
-from memlab.tracking.nested import is_wrapper
 from memlab.tracking.operators import operator
 from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
@@ -24,6 +23,7 @@ from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import compiled_code
 from memlab.vgpu.scratch.rule import Result
 from memlab.vgpu.sparse import ways as sparse
+from memlab.vgpu.subclasses import has_own_rules
 from memlab.vgpu.time.clock import Clock
 from memlab.vgpu.time.speeds import SPEEDS
 
@@ -55,7 +55,7 @@ class VirtualTracker(Tracker):
     ) -> Any:
         if func is prim_device:  # half of all that is dispatched, so it is answered at once
             return engine_device(args[0])
-        if types and any(map(is_wrapper, types)):
+        if types and any(map(has_own_rules, types)):
             self._update_phase(func, args)
             return NotImplemented  # as on a real device: what a DTensor does with its part is seen
         if self.stopping.is_set():
