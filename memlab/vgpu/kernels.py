@@ -50,6 +50,17 @@ def _contiguous_gradient(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...])
     return out if out[0] is None else (_laid_out(mode, out[0], False), *out[1:])
 
 
+def _contiguous(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
+    """``mse_loss_backward`` and its like (Loss.cpp) begin with contiguous zeros."""
+    return _laid_out(mode, out, False)
+
+
+def _like_gradient(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
+    """``log_sigmoid_backward_cuda`` (Activation.cpp)."""
+    gradient = torch.empty_strided(args[0].shape, args[0].stride(), dtype=out.dtype, device="meta")
+    return make_fake(mode, torch.empty_like(gradient), CARD)
+
+
 def _in_format_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
     """``upsample_bilinear2d`` (structured, UpSampleBilinear2d.cpp)."""
     return _laid_out(mode, out, View.of(args[0]).is_channels_last)
@@ -68,6 +79,10 @@ CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten.log_sigmoid_forward.default): _empty_buffer,
     id(aten.native_layer_norm_backward.default): _contiguous_gradient,
     id(aten._fused_rms_norm_backward.default): _contiguous_gradient,
+    id(aten.mse_loss_backward.default): _contiguous,
+    id(aten.smooth_l1_loss_backward.default): _contiguous,
+    id(aten.huber_loss_backward.default): _contiguous,
+    id(aten.log_sigmoid_backward.default): _like_gradient,
     id(aten.upsample_bilinear2d.default): _in_format_of_input,
     id(aten.col2im.default): _in_storage_of_input,
     id(aten.mse_loss.default): _in_full_storage,
@@ -84,7 +99,7 @@ def _bincount(mode: Any, tensor: FakeTensor, weights: Any = None, minlength: int
     if not minlength:
         raise depends_on_data(aten.bincount.default)
     values.note_guess()
-    dtype = torch.int64 if weights is None else weights.dtype if weights.is_floating_point() else torch.float64
+    dtype = torch.int64 if weights is None else torch.float32 if weights.dtype is torch.float32 else torch.float64
     return make_fake(mode, torch.empty(minlength, dtype=dtype, device="meta"), CARD)
 
 

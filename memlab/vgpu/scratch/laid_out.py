@@ -4,6 +4,7 @@ A rule names the function of PyTorch that makes the copies where its name is not
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,6 +15,18 @@ from memlab.vgpu.scratch.rule import RESULT, Rule, Step
 
 aten = torch.ops.aten
 Given = tuple[Any, ...]
+
+
+def copies(*tensors: torch.Tensor) -> list[int]:
+    """Bytes of the copies of those that are not contiguous."""
+    return [tensor.nbytes for tensor in tensors if not tensor.is_contiguous()]
+
+
+def flattened(tensor: torch.Tensor) -> list[int]:
+    """Bytes of the copy that makes one dimension of all, () where that is a view."""
+    dims = [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
+    viewed = all(outer == size * stride for (_, outer), (size, stride) in pairwise(dims))
+    return [] if viewed else [tensor.nbytes]
 
 
 def _copies(args: Given, places: tuple[int, ...], like: int | None = None) -> list[int]:
@@ -72,6 +85,20 @@ def _antialiased(card: Card, args: Given, out: Any) -> Iterable[Step]:
     return RESULT, *_copies((out, args[0]), (0, 1))
 
 
+def _searched(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # searchsorted_maybe_trim_input_tensors: what is looked for, then where; and in the type of both
+    rows, wanted = args[:2]
+    if not isinstance(wanted, torch.Tensor):
+        return ()
+    common = torch.promote_types(rows.dtype, wanted.dtype)
+    cast = [tensor.numel() * common.itemsize for tensor in (wanted, rows) if tensor.dtype != common]
+    return RESULT, *copies(wanted, rows), *cast
+
+
+def _into_buckets(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    return _searched(card, (args[1], args[0]), out)
+
+
 def _enlarged(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # upsample_bilinear2d_out_cuda_template: the kernel of plain images follows the strides
     return (RESULT, *_copies(args, (0,), 0)) if View.of(args[0]).is_channels_last else ()
@@ -85,6 +112,14 @@ RULES: dict[object, Rule] = {
     aten._softmax: _copied(0),  # host_softmax
     aten._log_softmax: _copied(0),
     aten._log_softmax_backward_data: _copied(0, 1),  # host_softmax_backward
+    aten.nll_loss_forward: _copied(0, 1),
+    aten.nll_loss_backward: _copied(1, 2),
+    aten.topk: _copied(0),
+    aten.kthvalue: _copied_before(0),
+    aten.cummax: _copied(0),
+    aten.cummin: _copied(0),
+    aten.searchsorted: _searched,
+    aten.bucketize: _into_buckets,
     aten.avg_pool2d: _copied(0, like=0),
     aten.avg_pool2d_backward: _copied(1, 0, like=1),
     aten.avg_pool3d: _copied(0),

@@ -9,6 +9,8 @@ import torch
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import cub
 from memlab.vgpu.scratch.cublas import cublas
+from memlab.vgpu.scratch.laid_out import copies
+from memlab.vgpu.scratch.reductions import of_all, over, plain, wide
 from memlab.vgpu.scratch.rule import RESULT, Rule, Step
 
 aten = torch.ops.aten
@@ -17,11 +19,6 @@ Given = tuple[Any, ...]
 
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-def _laid_out(*tensors: torch.Tensor) -> Iterable[int]:
-    """Bytes of the copies of those that are not contiguous."""
-    return [_bytes(tensor) for tensor in tensors if not tensor.is_contiguous()]
 
 
 def _group_norm(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -43,12 +40,16 @@ def _group_norm_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
 def _im2col(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # im2col_out_cuda_template: the result begins as large as the input
     size = _bytes(args[0])
-    return size, *_laid_out(args[0]), RESULT
+    return size, *copies(args[0]), RESULT
 
 
 def _roll(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    # roll_common: a dimension after the other, and what each gives is kept to the end
-    return (*[_bytes(args[0])] * (len(args[2]) - 1), RESULT) if len(args) > 2 and len(args[2]) > 1 else ()
+    # roll_common: a dimension after the other, and what each gives is kept to the end; roll_cuda takes it contiguous
+    size, copy = _bytes(args[0]), copies(args[0])
+    times = len(args[2]) if len(args) > 2 else 1
+    if times < 2:
+        return *copy, RESULT
+    return *copy, size, *(-size for size in copy), *[size] * (times - 2), RESULT
 
 
 def _is_infinite(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -61,12 +62,18 @@ def _unfold_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
 
 
 def _running(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    # scan_dim: one long row is CUB's, several have a kernel of their own
+    # cumsum_cuda_kernel and its like: a result that is not contiguous is made beside it. scan_dim: one long row is
+    # CUB's, several have a kernel of their own
     tensor, width = args[0], out.element_size()
-    if tensor.dim() == 0 or tensor.numel() != tensor.shape[args[1]] or width not in (4, 8):
-        return ()
-    buffer = cub.running_sum(tensor.numel(), width)
-    return RESULT, buffer, -buffer
+    if tensor.dim() == 0:
+        return
+    if tensor.dtype != out.dtype:
+        tensor = torch.empty_strided(tensor.shape, tensor.stride(), device="meta").to(out.dtype)
+        yield tensor.nbytes
+    yield from copies(out, tensor)
+    if tensor.numel() == tensor.shape[args[1]] and width in (4, 8):
+        buffer = cub.running_sum(tensor.numel(), width)
+        yield from (buffer, -buffer)
 
 
 def _absolute(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -78,8 +85,15 @@ def _distances(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # cdist_impl: from 26 points on by a product of matrices
     power, mode = args[2:4]
     if power != 2 or mode == 2 or (mode in (None, 0) and max(args[0].shape[-2], args[1].shape[-2]) <= 25):
-        return ()
+        return *_batches(*args[:2]), RESULT
     return _by_a_product(card, args, out)
+
+
+def _batches(*sides: torch.Tensor) -> Iterable[int]:
+    """Bytes of the copies of those that are not contiguous once they have the batches of all."""
+    batch = torch.broadcast_shapes(*(side.shape[:-2] for side in sides))
+    made = (torch.empty_strided(side.shape, side.stride(), dtype=side.dtype, device="meta") for side in sides)
+    return copies(*(side.expand(*batch, *side.shape[-2:]) for side in made))
 
 
 def _by_a_product(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -94,21 +108,54 @@ def _by_a_product(card: Card, args: Given, out: Any) -> Iterable[Step]:
 
 
 def _distances_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    size = _bytes(args[1]) * args[2].shape[-2]  # cdist_backward_kernel_impl: a part of each pair
-    return RESULT, size, -size
+    # cdist_backward_kernel_impl: a part of each pair, and their sum; there is no gradient where points are counted
+    batches = out.shape[:-2].numel()
+    pairs = torch.empty(batches, args[2].shape[-2], *out.shape[-2:], dtype=out.dtype, device="meta")
+    parts = (pairs.nbytes, *over(card, pairs, [1], wide(pairs)), -pairs.nbytes) if args[3] else ()
+    return *_batches(*args[1:3]), RESULT, *parts
 
 
 def _own_distances_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    size = _bytes(args[1]) * (args[1].shape[0] - 1)  # pdist_backward_kernel_impl
-    return RESULT, size, -size
+    # pdist_backward_kernel_impl
+    pairs = torch.empty(out.shape[0] - 1, *out.shape, dtype=out.dtype, device="meta")
+    return (RESULT, pairs.nbytes, *over(card, pairs, [0], wide(pairs)), -pairs.nbytes) if args[2] else ()
 
 
 def _multinomial(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    # multinomial_out: without replacement the largest of as many random numbers
-    tensor = args[0]
-    if len(args) > 2 and args[2]:
-        return ()
-    return RESULT, _bytes(tensor), out.numel() * tensor.element_size()
+    # multinomial_out: without replacement the largest of as many random numbers, once it is sure that none is negative
+    # and no row zero. With it (multinomial_with_replacement_kernel_impl) copies: as given, in parts of one, and summed.
+    tensor, count = args[:2]
+    width, size = tensor.element_size(), _bytes(tensor)
+    rows = tensor.numel() // tensor.shape[-1]
+    if len(args) > 2 and args[2] and count > 1:
+        buffer = [cub.running_sum(tensor.numel(), width)] if rows == 1 and width in (4, 8) else []
+        return RESULT, size, size, size, *buffer, *(-size for size in buffer)
+    copy = copies(tensor)
+    checked = (width, width, *copy, *of_all(card, tensor, 2 * width), *(-size for size in copy), 1, 1, 1, -1, -1)
+    sums = (width * rows, *over(card, tensor, [-1], wide(tensor)))
+    zero = (*sums, 1, -width * rows) if tensor.dim() == 1 else (*sums, rows, 1, -rows, -width * rows)
+    if count == 1:
+        return RESULT, *checked, *zero, 1, -1, size
+    random = torch.empty_like(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"))
+    return RESULT, *checked, *zero, 1, -1, size, out.numel() * width, *copies(random)
+
+
+def _segments(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # _segment_reduce_lengths_offsets_cuda
+    return *copies(args[0]), RESULT, *_bounds(args[2], args[4])
+
+
+def _segments_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    return *copies(args[0], args[2]), RESULT, *_bounds(*args[4:6])
+
+
+def _bounds(lengths: torch.Tensor | None, offsets: torch.Tensor | None) -> Iterable[int]:
+    """Where segments begin, summed from a zero and their lengths; or the lengths, which offsets tell."""
+    if lengths is None:
+        return () if offsets is None else (_bytes(offsets) - offsets.element_size(),)
+    width = lengths.element_size()
+    size, buffer = _bytes(lengths) + width, cub.running_sum(lengths.numel(), width)
+    return width, size, -width, buffer, -buffer
 
 
 def _trilinear(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -149,7 +196,64 @@ def _masked_scatter(card: Card, args: Given, out: Any) -> Iterable[Step]:
     mask, source = args[1:3]
     count, whole = out.numel(), mask.shape == out.shape and mask.is_contiguous()
     buffer = cub.running_sum(count, 8)
-    return RESULT, 8 * count, *([] if whole else [count]), buffer, -buffer, *_laid_out(source)
+    return RESULT, 8 * count, *([] if whole else [count]), buffer, -buffer, *copies(source)
+
+
+def _distance(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # dist: the norm of the difference
+    count = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()
+    difference = torch.empty(count, dtype=out.dtype, device="meta")
+    return difference.nbytes, RESULT, *of_all(card, difference)
+
+
+def _ldexp(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # ldexp: times a power of two, which is a number of eight bytes; whole exponents of a float have a kernel
+    exponents = args[1]
+    if args[0].is_floating_point() and not exponents.is_floating_point():
+        return ()
+    size = exponents.numel() * torch.result_type(2.0, exponents).itemsize
+    return size, 8, -8, RESULT
+
+
+def _normal(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # normal_out_impl (DistributionTemplates.h): deviations are first looked at, by normal and once more inside; means
+    # get a tensor to be broadcast with
+    mean, deviation = (*args, 1.0)[:2]
+    if not isinstance(deviation, torch.Tensor):
+        return (RESULT, out.nbytes) if isinstance(mean, torch.Tensor) else ()
+    least, copy = deviation.element_size(), copies(deviation)
+    back = [-size for size in copy]
+    looked = (least, *copy, *of_all(card, deviation, plain(deviation)), *back, 1, -1, -least)
+    return *looked, RESULT, *looked, *([] if isinstance(mean, torch.Tensor) else [out.element_size()])
+
+
+def _renorm(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # renorm: norms in the type that is added in, and factors in the tensor's own
+    tensor, kept = args[0], args[2] % args[0].dim()
+    norms = tensor.shape[kept] * wide(tensor)
+    factors = [] if wide(tensor) == tensor.element_size() else [tensor.shape[kept] * tensor.element_size()]
+    yield from (RESULT, norms)
+    yield from over(card, tensor, [dim for dim in range(tensor.dim()) if dim != kept], wide(tensor))
+    yield from factors
+
+
+def _histogram(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # _histc_cuda: without bounds, the least and the largest
+    tensor, (low, high) = args[0], (*args, 0, 0)[2:4]
+    if low != high:
+        return ()
+    width = tensor.element_size()
+    return RESULT, width, width, *copies(tensor), *of_all(card, tensor, 2 * width)
+
+
+def _counts(card: Card, args: Given, out: Any) -> Iterable[Step]:
+    # _bincount_cuda: weights as they are added, and the least and the largest number
+    tensor, weights = args[0], args[1] if len(args) > 1 else None
+    width = tensor.element_size()
+    if weights is not None and weights.dtype != out.dtype:
+        yield weights.numel() * out.element_size()
+    copy = copies(tensor)
+    yield from (width, width, *copy, *of_all(card, tensor, 2 * width), *(-size for size in copy), RESULT)
 
 
 def _dirichlet(card: Card, args: Given, out: Any) -> Iterable[Step]:
@@ -175,14 +279,26 @@ RULES: dict[object, Rule] = {
     aten.affine_grid_generator: _affine_grid,
     aten.unfold_backward: _unfold_backward,
     aten.cumsum: _running,
+    aten.cumsum_: _running,
     aten.cumprod: _running,
+    aten.cumprod_: _running,
+    aten.logcumsumexp: _running,
     aten.abs: _absolute,
     aten._trilinear: _trilinear,
     aten._euclidean_dist: _by_a_product,
     aten._cdist_forward: _distances,
     aten._cdist_backward: _distances_backward,
     aten._pdist_backward: _own_distances_backward,
+    aten.dist: _distance,
+    aten.ldexp: _ldexp,
+    aten.normal: _normal,
+    aten.renorm: _renorm,
+    aten.renorm_: _renorm,
+    aten.histc: _histogram,
+    aten.bincount: _counts,
     aten.multinomial: _multinomial,
+    aten.segment_reduce: _segments,
+    aten._segment_reduce_backward: _segments_backward,
     aten._sample_dirichlet: _dirichlet,
     aten.scatter_reduce: _scatter_mean,
     aten.masked_scatter: _masked_scatter,

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from memlab.vgpu.cards import Card
+from memlab.vgpu.scratch.laid_out import copies
 from memlab.vgpu.scratch.reductions import of_all
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 
@@ -16,11 +17,6 @@ Given = tuple[Any, ...]
 
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-def _laid_out(tensors: Iterable[torch.Tensor]) -> Iterable[int]:
-    """Copies of those that are not contiguous."""
-    return [_bytes(tensor) for tensor in tensors if not tensor.is_contiguous()]
 
 
 def _reduction(args: Given, place: int) -> int:
@@ -82,22 +78,22 @@ def _logits(card: Card, args: Given, out: Any) -> Iterable[Step]:
 
 def _per_sample(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # multi_margin_loss_cuda, multilabel_margin_loss_forward_out: a loss for each row
-    copies = _laid_out(args[:2])
+    laid_out = copies(*args[:2])
     if args[0].dim() < 2 or _reduction(args, 5) == NONE:
-        return *copies, RESULT
-    return *copies, RESULT, args[0].shape[0] * args[0].element_size()
+        return *laid_out, RESULT
+    return *laid_out, RESULT, args[0].shape[0] * args[0].element_size()
 
 
 def _per_sample_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    return RESULT, *_laid_out(args[:3])
+    return RESULT, *copies(*args[:3])
 
 
 def _multilabel_margin(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # multilabel_margin_loss_forward_out: which classes are targets, a loss for each row, their sum
-    copies = _laid_out(args[:2])
+    laid_out = copies(*args[:2])
     if args[0].dim() < 2 or _reduction(args, 2) == NONE:
-        return *copies, Result(1), RESULT
-    return *copies, Result(1), args[0].shape[0] * args[0].element_size(), RESULT
+        return *laid_out, Result(1), RESULT
+    return *laid_out, Result(1), args[0].shape[0] * args[0].element_size(), RESULT
 
 
 def _ctc(card: Card, args: Given, out: Any) -> Iterable[Step]:

@@ -25,7 +25,7 @@ class Strided(Protocol):
 
 
 def buffers(
-    tensor: Strided, dims: Sequence[int] | None, element: int, processors: int, threads: int
+    tensor: Strided, dims: Sequence[int] | None, element: int, processors: int, threads: int, offset: int = 0
 ) -> tuple[int, ...]:
     """Bytes of the two buffers of a reduction, or () where no output is shared among blocks.
 
@@ -35,6 +35,7 @@ def buffers(
         element: bytes of one partial result.
         processors: multiprocessors of the card.
         threads: threads that one multiprocessor can hold.
+        offset: where the tensor begins in its storage, in elements.
     """
     reduced, kept = _iterated(tensor, dims)
     outputs = prod(size for size, _ in kept)
@@ -46,7 +47,7 @@ def buffers(
     vector = 1
     if (reduced if along_fastest else kept)[0][1] == 1:
         if not along_fastest:
-            vector = _vector(reduced, kept)
+            vector = _vector(reduced, kept, offset)
             dim0 //= vector
         elif dim0 > 128 and len(reduced) == 1 and not kept:
             dim0 //= VECTOR
@@ -96,10 +97,10 @@ def _joined(dims: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _vector(reduced: list[tuple[int, int]], kept: list[tuple[int, int]]) -> int:
-    """How many outputs one thread loads at once."""
+def _vector(reduced: list[tuple[int, int]], kept: list[tuple[int, int]], offset: int) -> int:
+    """How many outputs one thread loads at once (``get_output_vec_size``)."""
     vector = VECTOR
-    for count in [kept[0][0], *(stride for _, stride in reduced), *(stride for _, stride in kept[1:])]:
+    for count in [offset, kept[0][0], *(stride for _, stride in reduced), *(stride for _, stride in kept[1:])]:
         while count % vector:
             vector //= 2
     return vector

@@ -7,6 +7,7 @@ import torch
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import reduction
+from memlab.vgpu.scratch.laid_out import copies, flattened
 from memlab.vgpu.scratch.rule import RESULT, Rule, Step
 
 aten = torch.ops.aten
@@ -31,15 +32,15 @@ def _truth(tensor: torch.Tensor) -> int:
     return 1
 
 
-def of_all(card: Card, tensor: torch.Tensor) -> tuple[int, ...]:
-    """The buffers of a sum or mean of all, contiguous, elements: allocated, and given back."""
+def of_all(card: Card, tensor: torch.Tensor, width: int | None = None) -> tuple[int, ...]:
+    """The buffers of a reduction, or a sum, of all, contiguous, elements: allocated, and given back."""
     flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="meta")
-    return over(card, flat, None, wide(tensor))
+    return over(card, flat, None, width or wide(tensor))
 
 
 def over(card: Card, tensor: torch.Tensor, dims: Sequence[int] | None, width: int) -> tuple[int, ...]:
     """The buffers of a reduction over these dimensions: allocated, and given back."""
-    taken = reduction.buffers(tensor, dims, width, card.processors, card.threads)
+    taken = reduction.buffers(tensor, dims, width, card.processors, card.threads, int(tensor.storage_offset()))
     return (*taken, *(-size for size in reversed(taken)))
 
 
@@ -68,17 +69,25 @@ def _added(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
 
 
 def _extreme(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    # With its position, where there is one dimension; else the value alone.
-    dims = _dims(args)
-    return over(card, args[0], dims, plain(args[0]) if dims is None else 16)
+    # With its position, where there is one dimension; else the value alone, of a contiguous tensor (ReduceAllOps.cpp).
+    tensor, dims = args[0], _dims(args)
+    if dims is None:
+        return *copies(tensor), *of_all(card, tensor, plain(tensor))
+    return over(card, tensor, dims, 16)
 
 
 def _position(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    return over(card, args[0], _dims(args), 16)
+    # argmax_argmin_impl makes one dimension of all
+    tensor, dims = args[0], _dims(args)
+    copy = flattened(tensor) if dims is None else []
+    return *copy, *(of_all(card, tensor, 16) if copy else over(card, tensor, dims, 16))
 
 
 def _extremes(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    return over(card, args[0], _dims(args), 2 * plain(args[0]))
+    tensor, dims = args[0], _dims(args)
+    if dims is None:
+        return *copies(tensor), *of_all(card, tensor, 2 * plain(tensor))
+    return over(card, tensor, dims, 2 * plain(tensor))
 
 
 def _count_nonzero(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from memlab.vgpu.cards import Card
+from memlab.vgpu.scratch.laid_out import copies
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 
 aten = torch.ops.aten
@@ -18,10 +19,11 @@ def _softmax_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[S
 
 
 def _safe_softmax(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    # _safe_softmax: which numbers are minus infinity, in which rows all are, and the zero that these get.
+    # _safe_softmax: of contiguous scores, which are minus infinity, in which rows all are, and the zero that these get.
     scores = args[0]
     rows = scores.numel() // max(1, scores.shape[args[1]])
-    return RESULT, scores.numel(), rows, out.element_size()
+    copy = copies(scores)
+    return RESULT, *copy, *(-size for size in copy), scores.numel(), rows, out.element_size()
 
 
 def _dropout(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:

@@ -8,25 +8,43 @@ import torch
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import cub
+from memlab.vgpu.scratch.laid_out import copies, flattened
 from memlab.vgpu.scratch.rule import RESULT, Rule, Step
 
 aten = torch.ops.aten
+FUSED = 2048  # elements whose mode one block of threads finds
 SMALL = 4096  # elements that one block of threads sorts in place
 MANY = 128  # segments that CUB sorts each by itself
 
 
 def _sort(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    # sort_stable_kernel: a short dimension is sorted in its results, with the positions to begin with beside them.
+    # sort_stable_kernel: a short dimension is sorted in its results, with the positions to begin with beside them. For
+    # a long one the input is copied if that dimension is not the fastest, and results that lie in another way are too.
     tensor = args[0]
     count, width = tensor.numel(), tensor.element_size()
     if tensor.dim() == 0 or count == 0:
-        return ()
+        return
     dim = _dim(args)
     length = tensor.shape[dim]
-    # Another dimension than the fastest: the input and both results are laid out anew.
-    whole = tensor.is_contiguous() and tensor.stride(dim) == 1
-    copies = () if whole or length <= SMALL else (width * count, width * count, 8 * count)
-    return *copies, *launch(card, count, width, count // length)
+    strides = _fastest(tensor, dim)
+    if length > SMALL and not _has(tensor, strides):
+        yield tensor.nbytes
+        yield from (result.nbytes for result in out if not _has(result, strides))
+    yield from launch(card, count, width, count // length)
+
+
+def _fastest(tensor: torch.Tensor, dim: int) -> tuple[int, ...]:
+    """``infer_dense_strides_dim_last``: without gaps in the order that there is, but for the dimension."""
+    places = sorted(range(tensor.dim()), key=lambda place: -1 if place == dim % tensor.dim() else tensor.stride(place))
+    strides, step = [0] * tensor.dim(), 1
+    for place in places:
+        strides[place], step = step, step * tensor.shape[place]
+    return tuple(strides)
+
+
+def _has(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
+    found = zip(tensor.shape, tensor.stride(), strict=True)
+    return all(size == 1 or one == other for (size, one), other in zip(found, strides, strict=True))
 
 
 def launch(card: Card, count: int, width: int, segments: int) -> Iterable[Step]:
@@ -68,16 +86,38 @@ def _randperm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
 
 
 def _median(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    # median_impl, of all: the one in the middle once they are sorted
+    # median_with_indices_impl takes it contiguous; median_impl, of all: the one in the middle once they are sorted
+    tensor = args[0]
     if isinstance(out, tuple | list):
-        return ()
-    count, width = args[0].numel(), args[0].element_size()
-    return width * count, 8 * count, *launch(card, count, width, 1), -8 * count, 1, RESULT
+        return *copies(tensor), RESULT
+    count, width = tensor.numel(), tensor.element_size()
+    copy = flattened(tensor)
+    apart = [] if copy or tensor.is_contiguous() else [tensor.nbytes]  # a view of one dimension, with gaps
+    back = (-size for size in (*copy, *apart))
+    return *copy, width * count, 8 * count, *apart, *launch(card, count, width, 1), -8 * count, *back, 1, RESULT
+
+
+def _mode(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # mode_kernel_impl: with the dimension as the last; a long one is sorted, which a copy is for (apply_mode)
+    tensor, dim = args[0], args[1] if len(args) > 1 else -1
+    if tensor.dim() == 0:
+        return
+    yield RESULT
+    length, width = tensor.shape[dim], tensor.element_size()
+    if length <= FUSED:
+        shape, strides = list(tensor.shape), list(tensor.stride())
+        for of in (shape, strides):
+            of[dim], of[-1] = of[-1], of[dim]
+        yield from copies(torch.empty_strided(shape, strides, dtype=tensor.dtype, device="meta"))
+        return
+    buffer = cub.radix_sort(card, length, width, 8, 8 * width)
+    yield from (tensor.nbytes, 8 * length, buffer, -buffer)
 
 
 RULES: dict[object, Rule] = {
     aten.sort: _sort,
     aten.median: _median,
     aten.nanmedian: _median,
+    aten.mode: _mode,
     aten.randperm: _randperm,
 }
