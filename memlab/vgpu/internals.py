@@ -5,7 +5,7 @@ Checked on torch 2.11.0, 2.13.0 and 2.15.0. Where one is missing, importing this
 ``memlab/tracking/internals.py``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -232,10 +232,10 @@ def without_autocast() -> _ExcludeDispatchKeyGuard:
     return _ExcludeDispatchKeyGuard(_autocast)
 
 
-def with_device(attributes: dict[str, Any], device: torch.device) -> dict[str, Any]:
+def with_device(attributes: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     """A fake tensor's attributes, as those of one on another device."""
     name = "_fake_device" if "_fake_device" in attributes else "fake_device"  # torch 2.13 made it a property
-    return attributes | {name: device}
+    return {**attributes, name: device}
 
 
 def by_own_formula(keys: Any, operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@
 4. Errors say what to do.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from memlab.vgpu.internals import (
     UnsupportedOperatorException,
     set_mode,
     tree_leaves,
+    tree_map,
     unset_fake_temporarily,
     unset_mode,
 )
@@ -173,6 +175,8 @@ class VirtualMode(FakeTensorMode):
     def _work_out(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What is not remembered: all that is sparse, among others."""
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if any(map(_is_readers_own, given)):
+            args, kwargs = tree_map(_plain, (args, kwargs))
         if any(map(parts.is_sparse, given)):
             if id(func) not in parts.ANSWERS:
                 raise sparse(func)
@@ -191,6 +195,7 @@ class VirtualMode(FakeTensorMode):
 
 _HOST = torch.device("cpu")
 _REAL = (torch.Tensor,)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NOBODYS = torch.Generator()
 _TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
 _COPIES = {id(aten._to_copy.default), id(aten.copy_.default)}  # by id: operators live for ever, and hash slowly
@@ -203,6 +208,26 @@ def _on_the_card(kwargs: dict[str, Any]) -> dict[str, Any]:
     if device is None or device.type in ("cpu", "meta") or device == CARD:
         return kwargs
     return kwargs | {"device": CARD if device.type in (ENGINE.type, SLOT.type) else card_device(device)}
+
+
+@lru_cache(64)  # a loop may make its classes anew each time
+def has_own_rules(kind: Any) -> bool:
+    """Whether tensors of a class say themselves what operators do with them: DTensor, quantized weights of torchao."""
+    return not issubclass(kind, FakeTensor) and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def _is_readers_own(value: Any) -> bool:
+    """Whether it is a tensor of the host, of a class without rules of its own: PyTorch makes no fake one of such."""
+    kind: Any = type(value)
+    is_real = issubclass(kind, torch.Tensor) and not issubclass(kind, FakeTensor)
+    return is_real and kind not in _PLAIN and not has_own_rules(kind)
+
+
+def _plain(value: Any) -> Any:
+    if not _is_readers_own(value):
+        return value
+    with unset_fake_temporarily():
+        return value.as_subclass(torch.Tensor)
 
 
 def _copied(mode: VirtualMode, func: Any, args: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,10 @@ def _changes() -> Iterator[Change]:
     for name in ("to", "cuda", "type", "pin_memory", "numpy"):
         method = getattr(torch.Tensor, name)
         answered = _in_predictions(getattr(tensors, f"host_{name}")(method))(method)
-        yield torch.Tensor, name, where(is_beside, tensors.beside(method), answered)
+        yield torch.Tensor, name, _Method(method, where(is_beside, tensors.beside(method), answered))
     yield torch.Tensor, "_make_subclass", staticmethod(_in_predictions(subclasses.making(make_subclass))(make_subclass))
+    constructing = _in_predictions(subclasses.constructing(torch.Tensor.__new__))(torch.Tensor.__new__)
+    yield torch.Tensor, "__new__", staticmethod(constructing)
     wrap = _in_predictions(subclasses.wrapping(make_wrapper))(make_wrapper)
     yield torch.Tensor, "_make_wrapper_subclass", staticmethod(wrap)
     yield torch.Tensor, "device", subclasses.device(torch.Tensor.device)
@@ -63,6 +66,27 @@ def _changes() -> Iterator[Change]:
         yield safetensors, "load_file", _in_predictions(saving.load_safetensors(load_file))(load_file)
         for name in {"_flatten", "_flatten_as_ptr"} & vars(safetensors).keys():  # they read the numbers
             yield safetensors, name, _in_predictions(lambda *args: {})(getattr(safetensors, name))
+
+
+class _Method:
+    """A method in the place of another, and taken for it where libraries have a table of PyTorch's (torchvision's)."""
+
+    def __init__(self, real: Any, answer: Callable[..., Any]):
+        functools.update_wrapper(self, real)
+        self._real = real
+        self._answer = answer
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._answer(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self._real
+
+    def __hash__(self) -> int:
+        return hash(self._real)
 
 
 def _unwritten(what: str) -> Callable[..., Any]:

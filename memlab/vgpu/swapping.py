@@ -17,6 +17,7 @@ from memlab.vgpu.current import current, is_predicting
 from memlab.vgpu.internals import FakeTensor, storage_id, swap_tensor_impl, unset_fake_temporarily, with_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.results import make_fake
+from memlab.vgpu.subclasses import ATTRIBUTES
 
 
 def always_swapping(get_swap_module_params_on_conversion: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,7 +154,9 @@ def _swap_contents(t1: torch.Tensor, t2: torch.Tensor) -> None:
     hooks = [(t, t._backward_hooks, t._post_accumulate_grad_hooks) for t in (t1, t2)]
     slots = [(new, {name: getattr(old, name) for name in _slot_names(type(old))}) for old, new in ((t1, t2), (t2, t1))]
     t1.__class__, t2.__class__ = t2.__class__, t1.__class__
-    t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
+    first, second = map(ATTRIBUTES.__get__, (t1, t2))
+    ATTRIBUTES.__set__(t1, second)
+    ATTRIBUTES.__set__(t2, first)
     for tensor, attributes in slots:  # of DTensor, for one
         for name, value in attributes.items():
             setattr(tensor, name, value)

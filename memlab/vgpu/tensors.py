@@ -12,7 +12,7 @@ from memlab.vgpu import values
 from memlab.vgpu.current import is_predicting
 from memlab.vgpu.facade import card_device
 from memlab.vgpu.internals import FakeTensor, disable_modes, storage_id
-from memlab.vgpu.mode import VirtualMode
+from memlab.vgpu.mode import VirtualMode, has_own_rules
 from memlab.vgpu.names import CARD, ENGINE
 from memlab.vgpu.refusals import nested, own_thread
 from memlab.vgpu.results import make_fake
@@ -80,7 +80,7 @@ def host_to(to: Callable[..., Any]) -> Callable[..., Any]:
             self.__dict__[_LAZY] = any(map(is_card, (*args, *kwargs.values())))
             return self
         args, kwargs = tuple(map(on_card, args)), {name: on_card(value) for name, value in kwargs.items()}
-        if self.device == CARD:  # one that holds others, where C++ would see another device than the engine's
+        if has_own_rules(type(self)) and self.device == CARD:  # C++ would see another device than the engine's
             args = tuple(None if is_card(value) else value for value in args)
             kwargs = {name: None if is_card(value) else value for name, value in kwargs.items()}
         return to(self, *args, **kwargs)

@@ -17,15 +17,18 @@ from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.history import History
+from memlab.vgpu.internals import FakeTensor
 from memlab.vgpu.libraries import run_untraced
-from memlab.vgpu.mode import VirtualMode, engine_device, prim_device
+from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import compiled_code
 from memlab.vgpu.scratch.rule import Result
 from memlab.vgpu.sparse import ways as sparse
-from memlab.vgpu.subclasses import has_own_rules
+from memlab.vgpu.subclasses import as_plain
 from memlab.vgpu.time.clock import Clock
 from memlab.vgpu.time.speeds import SPEEDS
+
+_FAKE = (FakeTensor,)
 
 
 class VirtualTracker(Tracker):
@@ -55,9 +58,13 @@ class VirtualTracker(Tracker):
     ) -> Any:
         if func is prim_device:  # half of all that is dispatched, so it is answered at once
             return engine_device(args[0])
-        if types and any(map(has_own_rules, types)):
-            self._update_phase(func, args)
-            return NotImplemented  # as on a real device: what a DTensor does with its part is seen
+        if types and types != _FAKE:
+            if any(map(has_own_rules, types)):
+                self._update_phase(func, args)
+                return NotImplemented  # as on a real device: what a DTensor does with its part is seen
+            if any(issubclass(kind, FakeTensor) and kind is not FakeTensor for kind in types):
+                with as_plain(args, kwargs):  # PyTorch's rules for shapes would call the reader's methods
+                    return self.__torch_dispatch__(func, _FAKE, args, kwargs)
         if self.stopping.is_set():
             raise Stopped
         # In inference mode PyTorch leaves it to a dispatch mode to take operators apart.
