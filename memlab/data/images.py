@@ -1,7 +1,7 @@
 """Images that are always there: printed digits, in the fonts that come with matplotlib."""
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from memlab.errors import BadValue
 HELD_OUT_EVERY = 5  # one font in five is never trained on
 CLASSES = 10
 NOISE = 12.0  # standard deviation, of 255
+KEPT_BYTES = 2**25  # of batches' images of one size
 
 
 class Digits(Dataset[tuple[torch.Tensor, int]]):
@@ -49,10 +50,15 @@ class Digits(Dataset[tuple[torch.Tensor, int]]):
         """The image, float32 of shape ``(3, image_size, image_size)`` around 0, and its digit."""
         if not 0 <= index < self._length:
             raise IndexError(f"{index} is not one of {self._length} images")
+        pixels, label = self.draw(index)
+        return torch.from_numpy(pixels), label
+
+    def draw(self, index: int) -> tuple[np.ndarray, int]:
+        """The same as an array."""
         random = np.random.default_rng([index, self.split == "held-out"])
         label = int(random.integers(CLASSES))
         pixels = _draw(label, self._fonts[random.integers(len(self._fonts))], self.image_size, random)
-        return torch.from_numpy(pixels), label
+        return pixels, label
 
 
 def image_batches(
@@ -64,11 +70,17 @@ def image_batches(
         ``(images, labels)`` on the CPU: float32 of shape ``(batch_size, 3, image_size, image_size)`` and int64 of
         shape ``(batch_size,)``. The same ``seed`` gives the same batches.
     """
-    data = Digits(image_size, split=split)
+    draw, length = _remembered(image_size, split), len(Digits(image_size, split=split))
     random = np.random.default_rng(seed)
     while True:
-        images, labels = zip(*(data[index] for index in random.integers(len(data), size=batch_size)), strict=True)
-        yield torch.stack(images), torch.tensor(labels)
+        images, labels = zip(*map(draw, random.integers(length, size=batch_size).tolist()), strict=True)
+        yield torch.stack([torch.from_numpy(pixels) for pixels in images]), torch.tensor(labels)
+
+
+@cache
+def _remembered(image_size: int, split: str) -> Callable[[int], tuple[np.ndarray, int]]:
+    """``Digits.draw``, which keeps the newest: a panel that is moved asks for the same batches again and again."""
+    return lru_cache(KEPT_BYTES // (12 * image_size**2))(Digits(image_size, split=split).draw)
 
 
 @cache

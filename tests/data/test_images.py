@@ -47,6 +47,13 @@ def test_batches_are_those_of_their_seed():
     assert not torch.equal(images, next(image_batches(6, 16, seed=1))[0])
 
 
+def test_what_is_done_to_a_batch_is_not_done_to_the_next_of_its_seed():
+    images, _ = next(image_batches(6, 16))
+    images.zero_()
+    drawn = torch.stack([Digits(16)[index][0] for index in np.random.default_rng(0).integers(50_000, size=6)])
+    assert torch.equal(next(image_batches(6, 16))[0], drawn)
+
+
 def test_a_loader_takes_them():
     images, labels = next(iter(DataLoader(Digits(16, length=8), batch_size=8)))
     assert images.shape == (8, 3, 16, 16)
