@@ -43,6 +43,7 @@ def _load() -> None:
     os.environ["JPY_PARENT_PID"] = "1"  # ipykernel reads it now: a kernel need not look out for its parent's end
     import ipykernel.kernelapp  # noqa: F401
     import torch
+    import torch.distributed.optim  # a third of a second, for it compiles scripts: for each rank that uses ZeRO
 
     import memlab.lab
     import memlab.plots
