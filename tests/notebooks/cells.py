@@ -134,9 +134,15 @@ def _used(table: symtable.SymbolTable) -> Iterator[str]:
         yield from _used(inner)
 
 
-def run(cells: Sequence[str]) -> tuple[dict[str, Any], Any]:
-    """The names that the cells leave behind, and what the last of them shows. What they print is thrown away."""
-    space: dict[str, Any] = {"__name__": "__main__"}
+def run(cells: Sequence[str], space: dict[str, Any] | None = None) -> tuple[dict[str, Any], Any]:
+    """The names that the cells leave behind, and what the last of them shows. What they print is thrown away.
+
+    Args:
+        cells: their sources.
+        space: the names that cells before have left, to which theirs come; none before them where it is not given.
+    """
+    space = {} if space is None else space
+    space["__name__"] = "__main__"
     shown = None
     with contextlib.redirect_stdout(io.StringIO()):
         for cell in cells:

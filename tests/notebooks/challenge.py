@@ -4,16 +4,18 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from IPython.display import Markdown
 
-from tests.notebooks.cells import changed, changes, code_cells, needed, run
+from tests.notebooks.branches import branches
+from tests.notebooks.cells import changes, code_cells, needed, run
 from tests.notebooks.repeats import spared
 
 
-def said(cells: Sequence[str]) -> str:
+def said(cells: Sequence[str], space: dict[str, Any] | None = None) -> str:
     """What the last cell shows, as plain text."""
-    _, shown = run(cells)
+    _, shown = run(cells, space)
     return (shown.data if isinstance(shown, Markdown) else str(shown)).replace("**", "")
 
 
@@ -24,10 +26,7 @@ def verdicts(notebook: Path) -> dict[str, str]:
     found = {"stub": said(needed(code_cells(notebook), section))}
     cells = code_cells(notebook.parent / "solutions" / notebook.name)
     found["solution"] = said(cells)
-    answer = needed(cells, cells[-1:])
-    for case in changes(notebook, "cheat"):
-        found[case["why"]] = said(changed(answer, case["replace"], case["with"]))
-    return found
+    return found | branches(needed(cells, cells[-1:]), changes(notebook, "cheat"), said)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
 """What is asked again with the same arguments is answered as before, while a notebook runs with changes, one by one.
 
+Answers lie in files, for each change runs in a process of its own.
+
 Only where no cell has a say: training loops in ``notebooks/ranks``, which real ranks import, seeded and in processes of
 their own. To start these takes longer than all the rest.
 """
 
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -18,21 +24,21 @@ from memlab.lab import challenge
 def spared() -> Iterator[None]:
     """While this is in force, no run of such a loop and no prediction of one is made twice."""
     with ExitStack() as changes:
+        folder = Path(changes.enter_context(TemporaryDirectory()))
         for module, name in ((cluster, "measure"), (memlab, "predict"), (memlab, "measure"), (challenge, "measure")):
-            answer = _remembering(getattr(module, name))
+            answer = _remembering(getattr(module, name), folder)
             changes.enter_context(mock.patch.object(module, name, answer, create=True))
         yield
 
 
-def _remembering(work: Callable[..., Any]) -> Callable[..., Any]:
-    known: dict[str, Any] = {}
-
+def _remembering(work: Callable[..., Any], folder: Path) -> Callable[..., Any]:
     def answered(train: Callable[..., Any], /, **settings: Any) -> Any:
         if not train.__module__.startswith("ranks."):  # a cell's own, which a change may have changed
             return work(train, **settings)
-        key = repr((train.__module__, train.__qualname__, sorted(settings.items())))
-        if key not in known:
-            known[key] = work(train, **settings)
-        return list(known[key]) if isinstance(known[key], list) else known[key]
+        key = repr((work.__module__, work.__name__, train.__module__, train.__qualname__, sorted(settings.items())))
+        file = folder / sha256(key.encode()).hexdigest()
+        if not file.exists():
+            file.write_bytes(pickle.dumps(work(train, **settings)))
+        return pickle.loads(file.read_bytes())
 
     return answered

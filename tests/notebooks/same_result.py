@@ -4,15 +4,17 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.notebooks.cells import changed, changes, code_cells, needed, run
+from tests.notebooks.branches import branches
+from tests.notebooks.cells import changes, code_cells, needed, run
 from tests.notebooks.repeats import spared
 
 
-def outcome(cells: Sequence[str]) -> str:
+def outcome(cells: Sequence[str], space: dict[str, Any] | None = None) -> str:
     """``"passes"``, or the error that the cells raise."""
     try:
-        run(cells)
+        run(cells, space)
     except Exception as error:  # a broken technique may raise anything; only AssertionError is a finding
         return f"{type(error).__name__}: {error}"
     return "passes"
@@ -23,10 +25,7 @@ def outcomes(notebook: Path) -> dict[str, str]:
     """What came of the section as it is, and after each break; what is saved is no matter of this section's results."""
     wanted = [cell for cell in code_cells(notebook, "Same result?") if "Saving(" not in cell]
     section = needed(code_cells(notebook), wanted)
-    found = {"as it is": outcome(section)}
-    for case in changes(notebook, "break"):
-        found[case["why"]] = outcome(changed(section, case["replace"], case["with"]))
-    return found
+    return branches(section, changes(notebook, "break"), outcome, unchanged="as it is")
 
 
 if __name__ == "__main__":
