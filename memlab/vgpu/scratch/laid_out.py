@@ -114,7 +114,6 @@ RULES: dict[object, Rule] = {
     aten._log_softmax_backward_data: _copied(0, 1),  # host_softmax_backward
     aten.nll_loss_forward: _copied(0, 1),
     aten.nll_loss_backward: _copied(1, 2),
-    aten.topk: _copied(0),
     aten.kthvalue: _copied_before(0),
     aten.cummax: _copied(0),
     aten.cummin: _copied(0),

@@ -12,6 +12,7 @@ from memlab.vgpu.scratch.cublas import cublas
 from memlab.vgpu.scratch.laid_out import copies
 from memlab.vgpu.scratch.reductions import of_all, over, plain, wide
 from memlab.vgpu.scratch.rule import RESULT, Rule, Step
+from memlab.vgpu.scratch.sorting import largest
 
 aten = torch.ops.aten
 Given = tuple[Any, ...]
@@ -137,7 +138,8 @@ def _multinomial(card: Card, args: Given, out: Any) -> Iterable[Step]:
     if count == 1:
         return RESULT, *checked, *zero, 1, -1, size
     random = torch.empty_like(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"))
-    return RESULT, *checked, *zero, 1, -1, size, out.numel() * width, *copies(random)
+    values = torch.empty(out.shape, dtype=tensor.dtype, device="meta")
+    return RESULT, *checked, *zero, 1, -1, size, values.nbytes, *largest(card, random, (values, out))
 
 
 def _segments(card: Card, args: Given, out: Any) -> Iterable[Step]:

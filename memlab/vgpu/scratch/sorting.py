@@ -1,6 +1,6 @@
 """Sorting, and what is found by it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil, log, log2
 from typing import Any
 
@@ -13,6 +13,14 @@ from memlab.vgpu.scratch.rule import RESULT, Rule, Step
 
 aten = torch.ops.aten
 FUSED = 2048  # elements whose mode one block of threads finds
+SHARED = (
+    (20, 20_000),
+    (40, 10_000),
+    (80, 8000),
+    (199, 5000),
+    (799, 3000),
+    (4000, 800),
+)  # rows at most, and their length
 SMALL = 4096  # elements that one block of threads sorts in place
 MANY = 128  # segments that CUB sorts each by itself
 
@@ -45,6 +53,43 @@ def _fastest(tensor: torch.Tensor, dim: int) -> tuple[int, ...]:
 def _has(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
     found = zip(tensor.shape, tensor.stride(), strict=True)
     return all(size == 1 or one == other for (size, one), other in zip(found, strides, strict=True))
+
+
+def _topk(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    dim, ordered = args[2] if len(args) > 2 else -1, len(args) < 5 or args[4]
+    return RESULT, *largest(card, args[0], out, dim, ordered)
+
+
+def largest(
+    card: Card, tensor: torch.Tensor, out: Sequence[torch.Tensor], dim: int = -1, ordered: bool = True
+) -> Iterable[Step]:
+    """``structured_topk_out_cuda``: the largest of a contiguous copy, and then those sorted.
+
+    From long rows many blocks of threads choose together, each of which counts the digits that it sees (``mbtopk``).
+    """
+    values, positions = out
+    taken = copies(tensor)
+    yield from taken
+    if tensor.numel() and tensor.dim() and values.numel():
+        width, length = tensor.element_size(), tensor.shape[dim]
+        rows = tensor.numel() // length
+        if length >= _shared(rows):
+            each = 256 * max(4, min(64, -(-tensor.numel() // (card.processors * 6 * 256))))
+            blocks = rows * -(-length // each)
+            scan = cub.aliased(16 * (1 + cub.PADDING), 1)
+            found = [width * rows, 8 * rows, 2 * max(4, width) * rows]
+            counts = [*found, 512 * blocks, 1024 * rows, 4 * blocks, 4 * blocks]
+            yield from (*counts, scan, -scan, scan, -scan)
+            taken += counts
+    yield from (-size for size in reversed(taken))
+    if ordered and tensor.dim() and values.shape[dim] > SMALL:
+        yield from (positions.nbytes, values.nbytes, *_sort(card, (values, dim), out))
+        yield from (positions.nbytes, -positions.nbytes)
+
+
+def _shared(rows: int) -> int:
+    """From which length on ``should_use_multiblock`` says so."""
+    return next((least for most, least in SHARED if rows <= most), 400)
 
 
 def launch(card: Card, count: int, width: int, segments: int) -> Iterable[Step]:
@@ -116,6 +161,7 @@ def _mode(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
 
 RULES: dict[object, Rule] = {
     aten.sort: _sort,
+    aten.topk: _topk,
     aten.median: _median,
     aten.nanmedian: _median,
     aten.mode: _mode,

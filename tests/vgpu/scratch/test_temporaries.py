@@ -33,6 +33,11 @@ def whole(device):
     return torch.rand(ROWS, device=device)
 
 
+def many(device):
+    """More rows than blocks of threads."""
+    return torch.rand(4001, 500, device=device)
+
+
 def one(device):
     """One row, with gaps."""
     return torch.rand(800_000, device=device)[::2]
@@ -61,6 +66,11 @@ def sixteens(x):
 # What the operator took with PyTorch's CUDA build on the stand-in for a T4, at most, beside its argument.
 TAKEN = [
     (lambda x: x.topk(5), across, 3_207_168),
+    (lambda x: x.topk(5), many, 6_501_376),
+    (lambda x: x.topk(5, 0), lambda device: many(device).t(), 14_503_424),
+    (lambda x: x.topk(5000), long, 11_283_456),
+    (lambda x: x.topk(5000, sorted=False), long, 3_360_256),
+    (lambda x: x.bfloat16().topk(5), one, 922_112),
     (lambda x: x.kthvalue(3), across, 3_158_016),
     (lambda x: x.median(1), gaps, 3_158_016),
     (lambda x: x.median(), across, 28_606_976),
@@ -107,6 +117,7 @@ TAKEN = [
     (lambda x: torch.normal(x, 1.0), whole, 6_291_456),
     (lambda x: torch.normal(x), across, 6_291_456),
     (lambda x: x.multinomial(5), across, 6_354_944),
+    (lambda x: x.multinomial(7), many, 14_601_216),
     (lambda x: x.multinomial(1), whole, 3_155_968),
     (lambda x: x.multinomial(5, replacement=True), whole, 9_478_144),
     (lambda x: x[0].multinomial(50, replacement=True), whole, 10_752),
