@@ -23,7 +23,7 @@ def copies(*tensors: torch.Tensor) -> list[int]:
 
 
 def flattened(tensor: torch.Tensor) -> list[int]:
-    """Bytes of the copy that makes one dimension of all, () where that is a view."""
+    """Bytes of the copy that makes one dimension of all; none where that is a view."""
     dims = [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
     viewed = all(outer == size * stride for (_, outer), (size, stride) in pairwise(dims))
     return [] if viewed else [tensor.nbytes]
