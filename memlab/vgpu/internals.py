@@ -47,6 +47,7 @@ try:
     AUTOCAST_KEY = DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]  # PyTorch's stubs lack it
     COMPOSITE_KEY = DispatchKey.CompositeImplicitAutograd
     FAKE_MODE = _TorchDispatchModeKey.FAKE
+    kinds_of_operators = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
     make_subclass = torch.Tensor._make_subclass
     make_wrapper = torch.Tensor._make_wrapper_subclass
     register_device_module: Any = torch._register_device_module
@@ -115,6 +116,7 @@ __all__ = [
     "foreach_types",
     "forget_meshes",
     "is_wrapped",
+    "kinds_of_operators",
     "lift_on_the_host",
     "lifts_on_the_host",
     "make_subclass",

@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import MethodType
+from types import MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,15 @@ import torch
 from memlab.patching import Change, Patches, where
 from memlab.vgpu import autocast, facade, saving, subclasses, swapping, switches, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
-from memlab.vgpu.internals import FakeTensor, data_loader_iterator, foreach_types, make_subclass, make_wrapper, torch_c
+from memlab.vgpu.internals import (
+    FakeTensor,
+    data_loader_iterator,
+    foreach_types,
+    kinds_of_operators,
+    make_subclass,
+    make_wrapper,
+    torch_c,
+)
 from memlab.vgpu.names import CARD, ENGINE, SLOT_NAME
 from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
 
@@ -56,6 +64,8 @@ def _changes() -> Iterator[Change]:
     yield torch.Tensor, "device", subclasses.device(torch.Tensor.device)
     yield torch.Tensor, "is_cuda", subclasses.is_cuda(torch.Tensor.is_cuda)
     yield torch.Tensor, "data", swapping.data(torch.Tensor.data)
+    for kind in kinds_of_operators:
+        yield kind, "__call__", tensors.asking(kind.__call__)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
         yield np, name, _in_predictions(_unwritten(f"numpy.{name}"))(getattr(np, name))
     if importlib.util.find_spec("safetensors"):
@@ -291,14 +301,29 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
 ]
 
 
-class _WithForeach(Patches):
+CUDA = "13.0"  # of PyTorch's own packages
+
+
+class _Version(ModuleType):
+    """``torch.version``: libraries ask it for CUDA's before they look at the card."""
+
+    @property
+    def cuda(self) -> str | None:
+        """That of a build with CUDA; bitsandbytes would load a library for it, which fails without a driver."""
+        real: str | None = vars(self)["cuda"]
+        asks = sys._getframe(1).f_globals.get("__name__", "")
+        return CUDA if real is None and is_predicting() and not asks.startswith("bitsandbytes.") else real
+
+
+class _WithMore(Patches):
     """Optimizers and clipping take their default path on CUDA, foreach, for tensors of the types in two lists only.
 
-    They are written to: others (DTensor) write to them too, and keep them.
+    They are written to: others (DTensor) write to them too, and keep them. A module's attribute is of its class.
     """
 
     def _apply(self) -> None:
         super()._apply()
+        torch.version.__class__ = _Version
         for types in foreach_types:
             types.append(FakeTensor)
 
@@ -306,7 +331,8 @@ class _WithForeach(Patches):
         for types in foreach_types:
             if FakeTensor in types:
                 types.remove(FakeTensor)
+        torch.version.__class__ = ModuleType
         super()._take_away()
 
 
-PATCHES = _WithForeach(_changes)
+PATCHES = _WithMore(_changes)

@@ -61,6 +61,29 @@ def _numbers(data: Any) -> Any:
     ]
 
 
+def asking(call: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.ops.library.scaled(tensor, norm)``: C++ reads the memory of what is given for a number, and has none."""
+
+    def called(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(self, *args, **kwargs)
+        except RuntimeError as error:
+            if not is_predicting() or "cannot extract" not in str(error):
+                raise
+        overloads = [getattr(self, name) for name in self.overloads()] if hasattr(self, "overloads") else [self]
+        schema = overloads[0]._schema
+        args = tuple(_asked(argument, value) for argument, value in zip(schema.arguments, args, strict=False))
+        named = {argument.name: argument for argument in schema.arguments}
+        return call(self, *args, **{name: _asked(named[name], value) for name, value in kwargs.items()})
+
+    return called
+
+
+def _asked(argument: Any, value: Any) -> Any:
+    is_number = str(argument.type).removeprefix("Optional[").rstrip("]") in ("float", "int", "number")
+    return value.item() if is_number and isinstance(value, FakeTensor) else value
+
+
 def beside(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of tensors in a thread that a library has started for a prediction: there is no card there."""
 

@@ -10,6 +10,7 @@ from torch._subclasses import FakeTensor
 from torch.utils.data import dataloader
 
 from memlab import predict
+from memlab.vgpu.internals import kinds_of_operators
 from memlab.vgpu.patches import PATCHES
 from tests.vgpu.once import seen
 
@@ -20,7 +21,7 @@ PLACES = (
     torch.accelerator.memory, torch.random, torch.serialization, torch.utils, torch.backends.cudnn, torch.__future__,
     torch.amp, torch.autocast, torch.autograd, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
     nn.parameter.UninitializedTensorMixin, FakeTensor, torch.UntypedStorage,
-    dataloader._BaseDataLoaderIter, threading.Thread, np,
+    dataloader._BaseDataLoaderIter, threading.Thread, np, *kinds_of_operators,
     *(OF_CUDNN[name] for name in ("allow_tf32", "benchmark", "deterministic", "enabled")),
 )  # fmt: skip
 
