@@ -1,36 +1,64 @@
 """Libraries that need a word of their own.
 
 Some ask whether a tensor is PyTorch's fake one, to find out whether somebody traces their code. In a prediction nobody
-does: the code shall go the way that it goes on a card. Others keep tensors for good, beside the loop.
+does: the code shall go the way that it goes on a card. Others keep tensors for good, beside the loop, or ask CUDA for
+memory without PyTorch.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
+from math import prod
 from typing import Any
+
+import torch
 
 from memlab.patching import Change, Patches, where
 from memlab.vgpu.current import is_predicting
+from memlab.vgpu.internals import FakeTensor
 
 BITSANDBYTES = "bitsandbytes.functional"  # its name2qmap: the numbers that bits stand for, on the card
 TRANSFORMERS = "transformers.utils.import_utils"  # its masks are larger where code is traced (masking_utils.py)
 
 
-def _changes() -> Iterator[Change]:
-    module = sys.modules[TRANSFORMERS]
-    if hasattr(module, "is_fake_tensor"):
-        yield module, "is_fake_tensor", where(is_predicting, lambda tensor: False, module.is_fake_tensor)
+def _paged(*shape: int, dtype: torch.dtype = torch.float32, device: Any = None) -> torch.Tensor:
+    """The state of a paged optimizer: memory of the host, which a card reads page by page. None of it is needed here.
+
+    As floats that nobody has written, for those are without numbers on the host, see ``host.py``.
+    """
+    nbytes = prod(shape) * dtype.itemsize
+    paged: Any = torch.empty(-(-nbytes // 4)).view(torch.uint8)[:nbytes].view(dtype).view(shape)
+    paged.is_paged = True
+    paged.page_deviceid = 0
+    return paged
 
 
-_PATCHES = Patches(_changes)
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    pass
 
 
-def run_untraced(until: ExitStack) -> bool:
-    """Let the libraries that have been imported run so until then; whether there are any."""
-    if TRANSFORMERS not in sys.modules:
-        return False
-    until.enter_context(_PATCHES)
-    return True
+_ANSWERS: dict[str, dict[str, Callable[..., Any]]] = {
+    TRANSFORMERS: {"is_fake_tensor": lambda tensor: False},
+    BITSANDBYTES: {"get_paged": _paged, "fill": _nothing, "prefetch_tensor": _nothing},
+}
+
+
+def _changes(library: str) -> Iterator[Change]:
+    module = sys.modules[library]
+    for name, answer in _ANSWERS[library].items():
+        if hasattr(module, name):
+            yield module, name, where(is_predicting, answer, getattr(module, name))
+
+
+_PATCHES = {library: Patches(partial(_changes, library)) for library in _ANSWERS}
+
+
+def answer_for(known: set[str], until: ExitStack) -> None:
+    """Let the libraries that have been imported, and are not known yet, run as on a card until then."""
+    for library in (_PATCHES.keys() & sys.modules.keys()) - known:
+        known.add(library)
+        until.enter_context(_PATCHES[library])
 
 
 def keep_apart(until: ExitStack) -> None:
@@ -41,6 +69,9 @@ def keep_apart(until: ExitStack) -> None:
     def put_back() -> None:
         _kept().clear()
         _kept().update(before)
+        if manager := getattr(sys.modules.get(BITSANDBYTES), "GlobalPageManager", None):
+            paged = manager.get_instance().paged_tensors
+            paged[:] = [tensor for tensor in paged if not isinstance(tensor, FakeTensor)]
 
     until.callback(put_back)
 

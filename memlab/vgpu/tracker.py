@@ -18,7 +18,7 @@ from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.history import History
 from memlab.vgpu.internals import FakeTensor
-from memlab.vgpu.libraries import run_untraced
+from memlab.vgpu.libraries import answer_for
 from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import compiled_code
@@ -42,7 +42,7 @@ class VirtualTracker(Tracker):
         self._mode = mode
         self.clock = Clock(SPEEDS[prediction.card.name])
         self._undo = prediction.undo
-        self._untraced = False
+        self._libraries: set[str] = set()
         self.history: History | None = None
 
     def keep_history(self) -> History:
@@ -115,7 +115,7 @@ class VirtualTracker(Tracker):
     def _enter_root(self, module: torch.nn.Module) -> None:
         if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):
             raise compiled_code()
-        self._untraced = self._untraced or run_untraced(self._undo)  # here, for a loop may import them
+        answer_for(self._libraries, self._undo)  # here, for a loop may import them
         super()._enter_root(module)
 
     def _is_parameter(self, tensor: torch.Tensor) -> TypeGuard[torch.nn.Parameter]:

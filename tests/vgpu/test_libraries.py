@@ -1,0 +1,123 @@
+"""What other people's libraries ask a card, and CUDA, beside PyTorch."""
+
+import sys
+import threading
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from memlab import predict
+from memlab.vgpu import libraries
+from memlab.vgpu.internals import FakeTensor
+from tests.vgpu.once import in_a_prediction, seen
+
+
+@torch.library.custom_op("memlab_tests::scaled", mutates_args=())
+def scaled(tensor: torch.Tensor, by: float, times: int = 1) -> torch.Tensor:
+    return tensor * (by * times)
+
+
+@scaled.register_fake
+def _(tensor, by, times=1):
+    return torch.empty_like(tensor)
+
+
+OPERATORS = {
+    "operator": torch.ops.memlab_tests.scaled.default,
+    "of any form": torch.ops.memlab_tests.scaled,
+    "Python": scaled,
+}
+
+
+@pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPERATORS)
+def test_a_tensor_of_the_card_is_asked_where_an_operator_takes_a_number(operator):
+    def train(device):
+        x = torch.randn(64, 64, device=device)
+        while True:
+            yield operator(x, x.norm(), times=torch.tensor(2, device=device)).sum()
+
+    assert predict(train, gpu="H100", steps=3).peak_allocated == 33_792  # as on a card
+
+
+def test_the_line_that_asked_is_told():
+    def work(device):
+        x = torch.randn(4, device=device)
+        scaled(x, torch.tensor(2.0, device=device))  # a number that is known
+        scaled(x, x.norm())
+
+    (line,) = in_a_prediction(work)[1].guesses
+    assert line.startswith("test_libraries.py:")
+
+
+def test_the_wrong_argument_is_an_error_as_before():
+    with pytest.raises(RuntimeError, match="scaled"):
+        seen(lambda device: scaled(torch.ones(2, device=device), "2"))
+
+
+def test_a_card_has_a_version_of_cuda():
+    real = torch.version.cuda
+    beside = []
+    start = threading.Thread.start
+
+    def work(device):
+        thread = threading.Thread(target=lambda: beside.append(torch.version.cuda))
+        start(thread)
+        thread.join()
+        return torch.version.cuda
+
+    assert seen(work) == (real or "13.0")
+    assert beside == [real]
+    assert torch.version.cuda == real
+    assert type(torch.version) is types.ModuleType
+
+
+class GlobalPageManager:
+    """As bitsandbytes' own."""
+
+    instance = None
+
+    @classmethod
+    def get_instance(cls):
+        if cls.instance is None:
+            cls.instance = cls()
+            cls.instance.paged_tensors = []
+        return cls.instance
+
+
+def no_cuda(*args, **kwargs):
+    raise RuntimeError("Method 'cget_managed_ptr' not available in CPU-only version of bitsandbytes.")
+
+
+@pytest.fixture
+def functional(monkeypatch):
+    """``bitsandbytes.functional`` as it is without CUDA."""
+    library = types.ModuleType(libraries.BITSANDBYTES)
+    library.name2qmap = {}
+    library.GlobalPageManager = GlobalPageManager
+    library.get_paged = library.fill = library.prefetch_tensor = no_cuda
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    return library
+
+
+@pytest.mark.parametrize("shape", [(1024, 1024), (1001, 333)])
+def test_the_state_of_a_paged_optimizer_is_not_on_the_card(functional, shape):
+    manager = GlobalPageManager.get_instance()
+    real = torch.zeros(3)
+    manager.paged_tensors.append(real)
+
+    def work(device):
+        nn.Linear(2, 2, device=device)(torch.ones(2, device=device))
+        before = torch.cuda.memory_allocated()
+        state = functional.get_paged(*shape, dtype=torch.uint8, device=device)
+        functional.fill(state, 0)
+        functional.prefetch_tensor(state)
+        manager.paged_tensors.append(state)
+        took = torch.cuda.memory_allocated() - before
+        return state.is_paged, state.dtype, state.shape, str(state.device), isinstance(state, FakeTensor), took
+
+    assert seen(work) == (True, torch.uint8, shape, "cpu", True, 0)
+    assert manager.paged_tensors == [real]
+    assert functional.get_paged is no_cuda
+    manager.paged_tensors.clear()
