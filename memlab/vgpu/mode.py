@@ -41,9 +41,13 @@ prim_device = torch.ops.prim.device.default
 aten = torch.ops.aten
 
 
-def engine_device(tensor: FakeTensor) -> torch.device:
+def engine_device(tensor: Any) -> torch.device:
     """Where C++ believes a fake tensor to be (rule 3). Python's ``tensor.device`` does not ask this."""
-    device = tensor.fake_device
+    try:
+        device = tensor.fake_device
+    except AttributeError:  # a wrapper that wants to be asked itself: an error here would end the process
+        kind = type(tensor)
+        device = kind.__torch_dispatch__(prim_device, (kind,), (tensor,), {})
     return ENGINE if device == CARD else device
 
 

@@ -111,6 +111,27 @@ def test_its_device_by_any_name(name):
     assert seen(work) == "cuda:0"
 
 
+def test_one_that_says_itself_where_it_is():
+    class Asked(Wrapper):
+        @staticmethod
+        def __new__(cls, inner):
+            like = {"dtype": inner.dtype, "device": inner.device, "requires_grad": True}
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, **like, dispatch_device=True)
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            if func is torch.ops.prim.device.default:
+                return args[0].inner.device
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def work(device):
+        weight = Asked(torch.ones(4, 4, device=device))
+        (weight * 2).sum().backward()
+        return str(weight.device), str(weight.grad.device)
+
+    assert seen(work) == ("cuda:0", "cuda:0")
+
+
 def test_those_of_the_host_are_as_they_were():
     names = {"device", "is_cuda", "_make_wrapper_subclass"}
     weight = Wrapper(torch.ones(3, requires_grad=True))
