@@ -9,6 +9,7 @@
 4. Errors say what to do.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -185,6 +186,8 @@ class VirtualMode(FakeTensorMode):
             if id(func) not in parts.ANSWERS:
                 raise sparse(func)
             return parts.ANSWERS[id(func)](self, *args, **kwargs)
+        if func is aten.index.Tensor:
+            args = (args[0], _without_masks(args[1]))
         if id(func) in parts.MAKERS and kwargs.get("device") == CARD:
             return parts.MAKERS[id(func)](self, *args, **kwargs)
         out = self.dispatch(func, types, args, kwargs)
@@ -232,6 +235,16 @@ def _plain(value: Any) -> Any:
         return value
     with unset_fake_temporarily():
         return value.as_subclass(torch.Tensor)
+
+
+def _without_masks(indices: Sequence[Any]) -> list[Any]:
+    """Indices in which masks on the host, whose numbers are known, are the positions where they are true."""
+    found: list[Any] = []
+    with unset_fake_temporarily():
+        for index in indices:
+            is_mask = type(index) in _PLAIN and index.dtype in (torch.bool, torch.uint8)
+            found += index.nonzero().unbind(1) if is_mask else [index]
+    return found
 
 
 def _copied(mode: VirtualMode, func: Any, args: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:

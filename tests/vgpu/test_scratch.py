@@ -8,6 +8,7 @@ import torch
 
 from memlab.vgpu import find_card
 from memlab.vgpu.scratch.reduction import buffers
+from memlab.vgpu.scratch.rule import RESULT
 from memlab.vgpu.scratch.table import RULES, scratch
 from tests.allocator.test_real_traces import FOLDER
 
@@ -67,7 +68,11 @@ def test_a_bigger_card_divides_a_long_sum_among_more_blocks():
 
 
 def test_an_accumulating_index_put_sorts_as_the_card_did():
-    weight, index, values = torch.zeros(100, 4), [torch.zeros(512, dtype=torch.int64)], torch.zeros(512, 4)
+    weight, index, values = (
+        torch.zeros(100, 4),
+        [torch.zeros(512, dtype=torch.int64, device="meta")],
+        torch.zeros(512, 4),
+    )
     taken = scratch(find_card("T4"), aten.index_put_.default, (weight, index, values, True), None)
     allocated = [size for size in taken if size > 0]
     assert allocated == [4096] * 5 + [1]
@@ -77,13 +82,13 @@ def test_an_accumulating_index_put_sorts_as_the_card_did():
 
 
 def test_a_mask_becomes_positions():
-    tensor, mask = torch.zeros(64, 64, 2), torch.ones(64, 64, dtype=torch.bool)
+    tensor, mask = torch.zeros(64, 64, 2), torch.ones(64, 64, dtype=torch.bool, device="meta")
     taken = scratch(find_card("T4"), aten.index.Tensor, (tensor, [mask]), torch.empty(4096, 2, device="meta"))
     assert [step for step in taken if isinstance(step, int) and step > 4] == [2 * 8 * 4096]
-    for indices in ([torch.zeros(5, dtype=torch.int64)], [mask[:, 0], torch.zeros(64, dtype=torch.int64)]):
-        assert not list(
-            scratch(find_card("T4"), aten.index.Tensor, (tensor, indices), torch.empty(5, 2, device="meta"))
-        )
+    numbers = torch.zeros(64, dtype=torch.int64, device="meta")
+    for indices in ([numbers], [mask[:, 0], numbers]):
+        out = torch.empty(5, 2, device="meta")
+        assert list(scratch(find_card("T4"), aten.index.Tensor, (tensor, indices), out)) == [RESULT]
 
 
 def test_cublas_takes_the_workspaces_that_cards_took():

@@ -1,6 +1,6 @@
 """Products of matrices: workspaces of cuBLAS, and copies of what lies in memory as it cannot take it.
 
-cuBLAS has a workspace (``Card.cublas_workspace``), and cublasLt, which adds a bias in the product, has another
+cuBLAS has a workspace (:func:`cublas_workspace`), and cublasLt, which adds a bias in the product, has another
 (``CublasHandlePool.cpp``):
 
 - torch 2.11: each is allocated once for each thread, cuBLAS's first, and stays;
@@ -8,6 +8,8 @@ cuBLAS has a workspace (``Card.cublas_workspace``), and cublasLt, which adds a b
 - from 2.15 on: neither stays; each product allocates the one that it needs, and frees it.
 """
 
+import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,12 +22,19 @@ from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
 LT_WORKSPACE = MIB  # parseCUDABlasLtWorkspaceSize
+_BUFFERS = re.compile(":([0-9]+):([0-9]+)")  # of so many KiB, so many
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def cublas_workspace(card: Card) -> int:
+    """Bytes of cuBLAS's workspace: what the environment says, as for reproducible training, or the card's."""
+    chosen = _BUFFERS.findall(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))  # parseChosenWorkspaceSize
+    return sum(1024 * int(size) * int(count) for size, count in chosen) if chosen else card.cublas_workspace
 
 
 def cublas(card: Card) -> Iterable[Step]:
     """The workspace of a product by cuBLAS."""
-    size = card.cublas_workspace
+    size = cublas_workspace(card)
     return (size,) if TORCH >= (2, 15) else (Workspace("cublas", size),)
 
 

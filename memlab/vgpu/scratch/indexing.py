@@ -7,48 +7,130 @@ from typing import Any
 import torch
 
 from memlab.vgpu.cards import Card
+from memlab.vgpu.internals import unset_fake_temporarily
 from memlab.vgpu.scratch import cub
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 from memlab.vgpu.scratch.sorting import launch
 from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
+MASKS = (torch.bool, torch.uint8)
 UNSORTED = 3072  # tokens of an embedding, whose gradients are added in one kernel
 
 
+def _index(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    indices = [index for index in args[1] if index is not None]
+    mask = _mask(indices)
+    if mask is None:
+        yield from _alike(indices)
+    elif len(indices) == 1:
+        place = next(place for place, index in enumerate(args[1]) if index is mask)
+        yield from _of_mask(mask, out.shape[place])
+    yield RESULT
+
+
 def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    # index_put_with_sort_kernel: each index by its remainder and product, their sum, a copy to be sorted, positions to
-    # be sorted along, and positions to begin with (medium_128_fp32, IndexBackward0).
-    tensor, indices, accumulate = args[0], args[1], len(args) > 3 and args[3]
+    tensor, indices, value = args[:3]
     given = [index for index in indices if index is not None]
-    if not given or any(index.dtype in (torch.bool, torch.uint8) for index in given):
-        return ()
-    if not accumulate:
-        number = args[2]  # one of the host is copied first
-        return (number.nbytes,) if number.device.type == "cpu" and not number.dim() else ()
+    if not given or not tensor.numel():
+        return
+    if len(args) > 3 and args[3]:
+        yield from _accumulated(card, *args[:3])
+        return
+    mask = _mask(given)
+    if value.device.type == "cpu" and not value.dim() and (mask is None or _is_on_host(mask)):
+        yield value.nbytes  # with a mask on the card that is masked_fill
+    if mask is None:
+        yield from _alike(given)
+    elif len(given) == 1:
+        yield from _of_mask(mask, _count(mask, value))
+
+
+def _accumulated(card: Card, tensor: torch.Tensor, indices: list[Any], value: torch.Tensor) -> Iterable[Step]:
+    # index_put_with_sort_kernel: each index by its remainder and product (on the host, if it is there), their sum, a
+    # copy to be sorted, positions to be sorted along, and positions to begin with (medium_128_fp32, IndexBackward0).
+    mask = _mask(indices)
+    if mask is not None:
+        count = _count(mask, value)
+        if not _is_on_host(mask):
+            yield from _of_mask(mask, count)
+        indices = [part for index in indices for part in (_positions(mask, count) if index is mask else (index,))]
+    given = [index for index in indices if index is not None]
     shape = torch.broadcast_shapes(*(index.shape for index in given))
-    if not prod(shape) or not tensor.numel():
-        return ()
+    if not prod(shape):
+        return
     size = 8 * prod(shape)
     last = max(place for place, index in enumerate(indices) if index is not None)
     rows = prod(tensor.shape[: last + 1])
     buffer = cub.radix_sort(card, prod(shape), 8, 8, cub.bits_of(rows))
-    steps: list[Step] = []
-    for place, _ in enumerate(given):
-        steps += [size, size, -size] if place == 0 else [size, size, -size, -size]
+    widened = [2 * index.nbytes for index in given if index.dtype is torch.int32 and not _is_on_host(index)]
+    yield from widened
+    for place, index in enumerate(given):
+        yield size
+        if not _is_on_host(index):
+            yield from (size, -size)
+        if place:
+            yield -size
+    yield from (-size for size in widened)
     indexed = prod(tensor.shape[place] for place, index in enumerate(indices) if index is not None)
-    value = args[2].element_size() * prod(shape) * tensor.numel() // indexed
-    expanded = () if args[2].is_contiguous() and args[2].dim() else (value,)
-    return *steps, *expanded, size, size, size, buffer, -buffer
+    count = prod(shape) * tensor.numel() // indexed
+    if not (value.is_contiguous() and value.numel() == count):
+        yield value.element_size() * count
+    yield from (size, size, size, buffer, -buffer)
 
 
-def _index(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    # expandTensors (IndexingUtils.h): a mask becomes the positions where it is true, as nonzero gives them
-    places = [(place, mask) for place, mask in enumerate(args[1]) if mask is not None]
-    if len(places) != 1 or places[0][1].dtype not in (torch.bool, torch.uint8):
+def _mask(indices: Iterable[Any]) -> torch.Tensor | None:
+    return next((index for index in indices if index is not None and index.dtype in MASKS), None)
+
+
+def _count(mask: torch.Tensor, value: torch.Tensor) -> int:
+    """How many are true, as far as that is known: on the host, or by as many values."""
+    if _is_on_host(mask):
+        with unset_fake_temporarily():
+            return int(mask.count_nonzero())
+    return value.shape[0] if value.dim() else 0
+
+
+def _of_mask(mask: torch.Tensor, count: int) -> Iterable[Step]:
+    """``expandTensors`` (IndexingUtils.h): a mask becomes the positions where it is true, as nonzero gives them."""
+    size = 8 * mask.dim() * count
+    if not size:
         return ()
-    place, mask = places[0]
-    return 4, 1, -1, 8 * mask.dim() * out.shape[place], -4, RESULT
+    return (size,) if _is_on_host(mask) else (4, 1, -1, size, -4)
+
+
+def _positions(mask: torch.Tensor, count: int) -> list[torch.Tensor]:
+    """Their likes, one for each dimension of the mask."""
+    one = torch.empty(1, dtype=torch.int64, device="cpu" if _is_on_host(mask) else "meta")
+    return [one.expand(count)] * mask.dim()
+
+
+def _alike(given: list[torch.Tensor]) -> Iterable[Step]:
+    """``make_info`` and ``AdvancedIndex`` (TensorAdvancedIndexing.cpp): what is on the host is moved, int32 is widened.
+
+    Several that do not lie in memory alike, as where they are expanded to a common shape, are made contiguous.
+    """
+    kept = []
+    for index in given:
+        if _is_on_host(index):
+            yield index.nbytes
+        if index.dtype is torch.int32:
+            yield 2 * index.nbytes
+            if _is_on_host(index):
+                yield -index.nbytes
+        kept.append(8 * index.numel() if _is_on_host(index) or index.dtype is torch.int32 else 0)
+    made = (torch.empty_strided(index.shape, index.stride(), device="meta") for index in given)
+    laid_out = torch.broadcast_tensors(*made)
+    if len({index.stride() for index in laid_out}) == 1:
+        return
+    for index in laid_out:
+        if not index.is_contiguous():
+            yield 8 * index.numel()
+    yield from (-size for size, index in zip(kept, laid_out, strict=True) if size and not index.is_contiguous())
+
+
+def _is_on_host(index: torch.Tensor) -> bool:
+    return index.device.type == "cpu"
 
 
 def _embedding_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
