@@ -51,3 +51,11 @@ TAKEN = {
 @pytest.mark.parametrize(("work", "expected"), TAKEN.values(), ids=TAKEN)
 def test_it_takes_what_cuda_takes(work, expected):
     assert predict(loop(work), gpu="T4", steps=2).peak_allocated == expected
+
+
+def test_with_deterministic_algorithms_indices_are_sorted_where_they_are_written_to():
+    def train(device):
+        torch.use_deterministic_algorithms(True)
+        yield from loop(written(lambda x: HOST.to(x.device), lambda x: torch.ones(16, device=x.device)))(device)
+
+    assert predict(train, gpu="T4", steps=2).peak_allocated == 15_979_008
