@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from memlab.vgpu import products, recurrent, values
+from memlab.vgpu import fourier, products, recurrent, values
 from memlab.vgpu.attention import attention
 from memlab.vgpu.internals import COMPOSITE_KEY, FakeTensor, run_composite
 from memlab.vgpu.sparse import embeddings
@@ -94,6 +94,7 @@ OUR_OWN: dict[Any, Callable[..., Any]] = {
     aten.one_hot.default: _one_hot,
     aten.softmax.int: _softmax,
     aten.log_softmax.int: _log_softmax,
+    **fourier.OUR_OWN,
     **recurrent.OUR_OWN,
     **embeddings.OUR_OWN,
 }
