@@ -168,6 +168,20 @@ def _as_first(mode: Any, tensor: FakeTensor, *rest: Any, **options: Any) -> torc
     return _like(mode, tensor, tuple(tensor.shape))
 
 
+def _rounded(mode: Any, tensor: FakeTensor, *rest: Any) -> torch.Tensor:
+    """``fake_quantize_per_tensor_affine`` and its like: in the input's memory format."""
+    return make_fake(mode, torch.empty_like(tensor, device="meta"), tensor.fake_device)
+
+
+def _rounded_with_mask(mode: Any, tensor: FakeTensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    mask = torch.empty_like(tensor, dtype=torch.bool, device="meta")
+    return _rounded(mode, tensor), make_fake(mode, mask, tensor.fake_device)
+
+
+def _rounded_backward(mode: Any, grad: FakeTensor, *given: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(_rounded(mode, tensor) for tensor in given[:3])  # the input, scales and zero points
+
+
 def _in_place(mode: Any, *args: Any, **options: Any) -> None:
     """A fused optimizer changes the numbers of what it is given, and nothing else."""
 
@@ -180,6 +194,13 @@ OUR_OWN: dict[int, Callable[..., Any]] = {
     id(aten._thnn_fused_gru_cell_backward.default): _gru_cell_backward,
     id(aten._sample_dirichlet.default): _as_first,
     id(aten._dirichlet_grad.default): _as_first,
+    id(aten.fake_quantize_per_tensor_affine_cachemask.default): _rounded_with_mask,
+    id(aten.fake_quantize_per_channel_affine_cachemask.default): _rounded_with_mask,
+    id(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default): _rounded_with_mask,
+    id(aten._fake_quantize_learnable_per_tensor_affine.default): _rounded,
+    id(aten._fake_quantize_learnable_per_tensor_affine_backward.default): _rounded_backward,
+    id(aten._fake_quantize_learnable_per_channel_affine.default): _rounded,
+    id(aten._fake_quantize_learnable_per_channel_affine_backward.default): _rounded_backward,
     id(aten._fused_sgd_.default): _in_place,
     id(aten._fused_sgd_.tensor_lr): _in_place,
     id(aten._fused_adam_.tensor_lr): _in_place,

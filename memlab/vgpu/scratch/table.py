@@ -15,6 +15,7 @@ from memlab.vgpu.scratch import (
     laid_out,
     layers,
     losses,
+    quantizing,
     recurrent,
     reductions,
     softmax,
@@ -24,7 +25,7 @@ from memlab.vgpu.scratch.rule import Step
 
 KINDS = (
     *(reductions, indexing, attention, cublas, softmax, losses, sorting, layers, fourier, recurrent, laid_out),
-    convolutions,
+    *(quantizing, convolutions),
 )
 RULES = {operator: rule for kind in KINDS for operator, rule in kind.RULES.items()}
 
