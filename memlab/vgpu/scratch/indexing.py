@@ -36,7 +36,7 @@ def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
         return
     is_sorted = torch.are_deterministic_algorithms_enabled() and value.numel() > 1
     if is_sorted or (len(args) > 3 and args[3]):
-        yield from _sorted(card, *args[:3])
+        yield from sorted_first(card, *args[:3])
         return
     mask = _mask(given)
     if value.device.type == "cpu" and not value.dim() and (mask is None or _is_on_host(mask)):
@@ -47,8 +47,9 @@ def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
         yield from _of_mask(mask, _count(mask, value))
 
 
-def _sorted(card: Card, tensor: torch.Tensor, indices: list[Any], value: torch.Tensor) -> Iterable[Step]:
-    # index_put_with_sort_kernel: each index by its remainder and product (on the host, if it is there), their sum, a
+def sorted_first(card: Card, tensor: torch.Tensor, indices: list[Any], value: torch.Tensor) -> Iterable[Step]:
+    """``index_put_with_sort_kernel``: what is written by sorted indices."""
+    # Each index by its remainder and product (on the host, if it is there), their sum, a
     # copy to be sorted, positions to be sorted along, and positions to begin with (medium_128_fp32, IndexBackward0).
     mask = _mask(indices)
     if mask is not None:

@@ -10,6 +10,7 @@ from memlab.vgpu.convolutions import steps as convolutions
 from memlab.vgpu.scratch import (
     attention,
     cublas,
+    deterministic,
     fourier,
     indexing,
     laid_out,
@@ -24,8 +25,8 @@ from memlab.vgpu.scratch import (
 from memlab.vgpu.scratch.rule import Step
 
 KINDS = (
-    *(reductions, indexing, attention, cublas, softmax, losses, sorting, layers, fourier, recurrent, laid_out),
-    *(quantizing, convolutions),
+    *(reductions, indexing, deterministic, attention, cublas, softmax, losses, sorting, layers, fourier, recurrent),
+    *(laid_out, quantizing, convolutions),
 )
 RULES = {operator: rule for kind in KINDS for operator, rule in kind.RULES.items()}
 
