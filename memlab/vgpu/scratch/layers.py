@@ -13,6 +13,7 @@ from memlab.vgpu.scratch.laid_out import copies
 from memlab.vgpu.scratch.reductions import of_all, over, plain, wide
 from memlab.vgpu.scratch.rule import RESULT, Rule, Step
 from memlab.vgpu.scratch.sorting import largest
+from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
 Given = tuple[Any, ...]
@@ -124,13 +125,14 @@ def _own_distances_backward(card: Card, args: Given, out: Any) -> Iterable[Step]
 
 def _multinomial(card: Card, args: Given, out: Any) -> Iterable[Step]:
     # multinomial_out: without replacement the largest of as many random numbers, once it is sure that none is negative
-    # and no row zero. With it (multinomial_with_replacement_kernel_impl) copies: as given, in parts of one, and summed.
+    # and no row zero. With it (multinomial_with_replacement_kernel_impl) copies: as given, in parts of one, and summed;
+    # one less since 2.15.
     tensor, count = args[:2]
     width, size = tensor.element_size(), _bytes(tensor)
     rows = tensor.numel() // tensor.shape[-1]
     if len(args) > 2 and args[2] and count > 1:
         buffer = [cub.running_sum(tensor.numel(), width)] if rows == 1 and width in (4, 8) else []
-        return RESULT, size, size, size, *buffer, *(-size for size in buffer)
+        return RESULT, *[size] * (3 if TORCH < (2, 15) else 2), *buffer, *(-size for size in buffer)
     copy = copies(tensor)
     checked = (width, width, *copy, *of_all(card, tensor, 2 * width), *(-size for size in copy), 1, 1, 1, -1, -1)
     sums = (width * rows, *over(card, tensor, [-1], wide(tensor)))
