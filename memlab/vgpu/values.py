@@ -1,4 +1,4 @@
-"""Numbers on the card that are known: small integers and truths, and single floats made from known ones.
+"""Numbers on the card that are known: small integers and truths, and a few floats made from known ones.
 
 A tensor on the virtual card has no numbers. But what steers a loop is small and made from numbers that the host knows
 (counters, masks of positions, "done" flags), so beside such a tensor its *value* is kept: a real tensor on the host. An
@@ -25,6 +25,7 @@ from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import called_by, in_head_of_while, where, without_end
 
 LARGEST = 1_000_000  # numbers: up to here a tensor has a value that is known (tokens of a batch, labels of its pixels)
+FEW = 16  # floats: the bounds of a range, the means of colours
 LARGEST_GUESS = 1000  # up to here it has one that is not
 MOST_GUESSES = 10_000  # for one line in one step
 MOST_IN_WHILE = 1000  # where the line is the condition of a loop
@@ -36,6 +37,8 @@ _KEEPS = {aten._amp_foreach_non_finite_check_and_unscale_.default, aten._amp_upd
 # Operators that write to arguments, and whose schema does not say so.
 _UNSAID = {aten.native_batch_norm.default: ((3, "running_mean"), (4, "running_var"))}
 EMPTY = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted, aten.new_empty, aten.new_empty_strided}
+# Zeros of forward-mode derivatives: without memory on the host too, and below autograd a kernel would read it.
+_NOTHING = EMPTY | {aten._efficientzerotensor}
 _OVERWRITES = {aten.copy_, aten.fill_, aten.zero_}  # what was there before does not matter
 _TRUE = {aten.all, aten._is_all_true, aten.equal, aten.allclose}  # where nothing is known
 _ALL = {aten.min, aten.amin}  # are ``all`` where they give truths
@@ -89,7 +92,7 @@ def tell_of(alias: torch.Tensor, tensor: torch.Tensor) -> None:
 
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Work out the values of what an operator gave, where they are small."""
-    if isinstance(out, FakeTensor) and out.dtype.is_floating_point and out.numel() != 1 and not written(func):
+    if isinstance(out, FakeTensor) and out.dtype.is_floating_point and out.numel() > FEW and not written(func):
         return  # nearly always
     if func in _KEEPS:
         return
@@ -190,12 +193,12 @@ def has_value(item: Any) -> bool:
     if not isinstance(item, FakeTensor) or item.fake_device != CARD or item.layout is not torch.strided:
         return False
     count = item.numel()
-    return count == 1 or (count <= LARGEST and not item.dtype.is_floating_point and not item.dtype.is_complex)
+    return count <= FEW or (count <= LARGEST and not item.dtype.is_floating_point and not item.dtype.is_complex)
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Any]) -> tuple[list[Any], bool]:
     """The operator on the values of its arguments: its results, and whether all that went in is certain."""
-    if torch.Tag.nondeterministic_seeded in func.tags or func.overloadpacket in EMPTY:
+    if torch.Tag.nondeterministic_seeded in func.tags or func.overloadpacket in _NOTHING:
         return [None] * len(outs), False
     guessing = not any(item.dtype.is_floating_point for item in outs if isinstance(item, torch.Tensor))
     certain = True

@@ -59,7 +59,7 @@ def test_a_branch_on_the_data_is_taken_one_way():
     taken = []
 
     def train(device):
-        x = torch.ones(3, device=device)
+        x = torch.ones(100, device=device)
         while x.sum() > 1:  # False on a virtual GPU, so the loop ends
             raise AssertionError
         taken.append(bool((x > 2).any()))
@@ -164,7 +164,7 @@ def test_another_backend_in_the_slot():
 
 
 def test_a_line_of_a_notebook_is_told_by_what_stands_in_it(monkeypatch):
-    source = "def train(device):\n    x = torch.ones(3, device=device)\n    yield x[x > 1].sum()\n"
+    source = "def train(device):\n    x = torch.ones(100, device=device)\n    yield x[x > 1].sum()\n"
     file = "/somewhere/ipykernel_12/34567.py"
     monkeypatch.setitem(linecache.cache, file, (len(source), None, source.splitlines(keepends=True), file))
     exec(compile(source, file, "exec"), names := {"torch": torch})

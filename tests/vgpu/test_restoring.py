@@ -558,7 +558,7 @@ def test_a_list_that_got_plain_numbers_keeps_them():
     losses, lines = [], []
 
     def work(device):
-        losses.append(torch.ones(2, device=device).sum().item())
+        losses.append(torch.ones(100, device=device).sum().item())
         lines.append("a step")
 
     run(work)

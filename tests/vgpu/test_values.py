@@ -160,6 +160,33 @@ def test_numbers_come_back_to_the_host():
     assert both(work)[0] == [0, 1, 2, 3, 4]
 
 
+def test_the_bounds_of_a_range_are_known():
+    def work(device):
+        bounds = torch.tensor(0.25, device=device).repeat(2) * torch.tensor([-1.0, 1.0], device=device) + 1
+        return bounds.clamp(min=0.9).tolist(), (bounds[1] > 1.5).item(), bool((bounds > 0).all())
+
+    assert both(work) == ([pytest.approx(0.9), 1.25], False, True)
+
+
+def test_a_few_floats_that_are_drawn_or_trained_are_not_known():
+    def work(device):
+        drawn, bias = torch.rand(2, device=device), nn.Parameter(torch.zeros(2, device=device))
+        bias.square().sum().backward()
+        torch.optim.SGD([bias], lr=0.1).step()
+        return drawn[0].item(), bias[0].item()
+
+    assert len(in_a_prediction(work)[1].guesses) == 1  # one line asks for both
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by PyTorch, for what it loads here
+@pytest.mark.parametrize("count", [1, 4])
+def test_second_derivatives_of_a_few_known_floats(count):
+    def work(device):
+        return torch.func.hessian(lambda w: (w**3).sum())(torch.zeros(count, device=device)).shape
+
+    assert seen(work) == (count, count)
+
+
 def test_in_place_operators_follow():
     def work(device):
         x = torch.arange(4, device=device)
