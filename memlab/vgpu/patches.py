@@ -173,11 +173,11 @@ def _refusing(what: str) -> Callable[..., Any]:
 
 
 def _refusing_scripts(script: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.jit.script``, but for what PyTorch scripts when one of its own modules is loaded."""
+    """``torch.jit.script``, but for what PyTorch scripts, or a library that the loop is the first to import."""
 
     def scripted(*args: Any, **kwargs: Any) -> Any:
-        caller = sys._getframe(2).f_globals.get("__name__", "")  # behind the patch that leads here
-        if caller.startswith("torch."):
+        caller = sys._getframe(2)  # behind the patch that leads here
+        if caller.f_code.co_name == "<module>" or caller.f_globals.get("__name__", "").startswith("torch."):
             return script(*args, **kwargs)
         raise compiled_code("torch.jit.script")
 

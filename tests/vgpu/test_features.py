@@ -278,6 +278,21 @@ def test_fused_optimizers_change_their_parameters_in_place(optimizer, rate):
     assert steps[-1].peak_allocated == steps[-2].peak_allocated
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_a_library_may_script_what_it_loads(tmp_path, monkeypatch):
+    (tmp_path / "scripting.py").write_text(
+        "import torch\n\n@torch.jit.script\ndef double(x):\n    return x + x\n\ndef triple(x):\n    return x + x + x\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def train(device):
+        import scripting
+
+        yield scripting.triple(torch.ones(3, device=device)).sum()
+
+    assert predict(train, steps=1).peak_allocated > 0
+
+
 def test_pytorch_may_script_what_it_loads():
     script = (
         "import sys, torch; from memlab import predict\n"
