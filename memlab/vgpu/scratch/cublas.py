@@ -113,7 +113,17 @@ def _int_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     return cublas(card) if TORCH < (2, 13) else ()
 
 
+def _solution(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    # apply_triangular_solve (BatchLinearAlgebraLib.cpp): in the result's memory, by cuBLAS; others end with one
+    return cublas(card)
+
+
 RULES: dict[object, Rule] = {
+    aten.linalg_solve_triangular: _solution,
+    aten.triangular_solve: _solution,
+    aten.linalg_lu_solve: _solution,
+    aten.linalg_inv_ex: _solution,
+    aten._linalg_solve_ex: _solution,
     aten.mm: _product(0),
     aten.bmm: _bmm,
     aten.addmm: _addmm,
