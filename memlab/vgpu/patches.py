@@ -268,7 +268,7 @@ def _without_pinning(init: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
-    (torch.__future__, "get_swap_module_params_on_conversion", swapping.always_swapping),
+    (torch.__future__, "get_swap_module_params_on_conversion", swapping.swapping_when_moved),
     (torch.utils, "swap_tensors", swapping.swapping),
     (torch.nn.Module, "_apply", swapping.keeping_buffers),
     (torch.nn.Module, "to", _on_the_card),

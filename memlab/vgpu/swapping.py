@@ -3,6 +3,7 @@
 ``Module.to`` keeps each parameter the same object, on CUDA too. Here what the object *is* is swapped.
 """
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +20,15 @@ from memlab.vgpu.names import CARD
 from memlab.vgpu.results import make_fake
 from memlab.vgpu.subclasses import ATTRIBUTES
 
+_thread = threading.local()  # how many calls of Module.to it is in
 
-def always_swapping(get_swap_module_params_on_conversion: Callable[..., Any]) -> Callable[..., Any]:
-    """``Module.to`` then swaps what each parameter is, so that the parameter stays the same object, as on CUDA."""
-    return lambda: True
+
+def swapping_when_moved(get_swap_module_params_on_conversion: Callable[..., Any]) -> Callable[..., Any]:
+    """``Module.to`` swaps what each parameter is, so that the parameter stays the same object, as on CUDA.
+
+    ``load_state_dict``, which asks for the same, writes into it, or it would lose its gradient.
+    """
+    return lambda: getattr(_thread, "moves", 0) > 0 or get_swap_module_params_on_conversion()
 
 
 def swapping(swap_tensors: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,9 +122,11 @@ def keeping_buffers(apply: Callable[..., Any]) -> Callable[..., Any]:
         for name, buffer in self._buffers.items():
             if isinstance(buffer, torch.Tensor) and not isinstance(buffer, FakeTensor):
                 current().undo.callback(self._buffers.__setitem__, name, buffer)
+        _thread.moves = getattr(_thread, "moves", 0) + 1
         try:
             return apply(self, fn, recurse)
         finally:
+            _thread.moves -= 1
             self._parameters.update(apart)
 
     return applied

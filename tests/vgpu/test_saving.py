@@ -410,3 +410,14 @@ def test_safetensors_are_read(tmp_path):
         return host.tolist(), card.device
 
     assert seen(work) == ([0, 1, 2], CARD)
+
+
+def test_loading_a_state_leaves_the_gradients():
+    def kept(device):
+        model = nn.Linear(4, 4).to(device)
+        weight = model.weight
+        model(torch.ones(2, 4, device=device)).sum().backward()
+        model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})
+        return model.weight is weight, weight.grad.shape
+
+    assert seen(kept) == (True, (4, 4))
