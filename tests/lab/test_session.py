@@ -357,7 +357,7 @@ def test_past_the_cards_capacity_the_session_says_what_cuda_would():
 def test_a_loop_that_cannot_be_predicted_can_still_be_measured():
     def branching(device, *, batch_size=8):
         while True:
-            x = torch.ones(batch_size, device=device)
+            x = torch.ones(100 * batch_size, device=device)
             yield x[x > 0].sum()
 
     session = make(branching)
