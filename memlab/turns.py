@@ -14,7 +14,7 @@ _NOT_THE_READERS = (str(Path(__file__).parent), contextlib.__file__)
 SECONDS = 0.05  # between two looks at whether to stop waiting
 
 _measuring = threading.RLock()  # a run inside a run, in one thread, goes on
-_brief = False  # whether the run whose turn it is only predicts, and so is over in a moment
+_long = False  # whether the run whose turn it is measures: one that predicts is over in a moment
 
 
 def _warn() -> None:
@@ -37,18 +37,21 @@ def turn(stopping: threading.Event, on_wait: Callable[[], None] | None, *, brief
     Raises:
         Stopped: ``stopping`` was set while waiting.
     """
-    global _brief
+    global _long
     if not _measuring.acquire(blocking=False):
+        told = on_wait is not None
         if on_wait is not None:
             on_wait()
-        elif not _brief:
-            _warn()
+        # Whose turn begins says so a moment later: it is looked at again and again.
         while not _measuring.acquire(timeout=SECONDS):
             if stopping.is_set():
                 raise Stopped
-    before, _brief = _brief, brief
+            if _long and not told:
+                _warn()
+                told = True
+    before, _long = _long, not brief
     try:
         yield
     finally:
-        _brief = before
+        _long = before
         _measuring.release()
