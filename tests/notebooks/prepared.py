@@ -8,9 +8,11 @@ os.environ |= {"MEMLAB_SIZE": "ci", "OMP_NUM_THREADS": "1"}
 import torch
 
 import memlab
-from memlab import lab, plots  # noqa: F401
+from memlab import plots  # noqa: F401
 from memlab.data import batches
+from memlab.lab import Lab  # noqa: F401
 from memlab.nets import GPT
+from tests.notebooks import challenge, panels, same_result  # noqa: F401
 
 
 def train(device):
