@@ -179,7 +179,7 @@ def _mark_peak(axes: Axes, trace: Trace) -> None:
     left = trace.peak_index < len(trace.allocated) / 2
     axes.plot(trace.peak_index, trace.peak_allocated, "o", color=INK, markersize=5)
     axes.annotate(
-        f"peak {format_bytes(trace.peak_allocated)} · {where}",
+        f"peak {trace.peak_text} · {where}",
         (trace.peak_index, trace.peak_allocated),
         (6 if left else -6, 6),
         textcoords="offset points",

@@ -248,6 +248,7 @@ class Run:
             oom=self.oom,
             notes=(*self._tracker.notes, *self._device.notes),
             guesses=self._device.guesses,
+            is_lower_bound=self._device.is_lower_bound,
             rank=self._device.rank,
             world_size=self._device.world_size,
             sent=self._sent,

@@ -77,6 +77,8 @@ class Trace:
         oom: the allocation that did not fit, or None.
         notes: sentences about the run that its reader must know.
         guesses: lines of the loop that asked for a number which a prediction does not have, as ``"train.py:12"``.
+        is_lower_bound: whether more may be needed: how large some results are depends on numbers that a prediction does
+            not have, and they were taken to be as small as can be.
         rank: which of the processes that train together this one is, from 0.
         world_size: how many processes train together.
         sent: bytes that this rank sends to others in a step, the last that was X-rayed, with the ring algorithms.
@@ -98,6 +100,7 @@ class Trace:
     oom: OutOfMemory | None = None
     notes: tuple[str, ...] = ()
     guesses: tuple[str, ...] = ()
+    is_lower_bound: bool = False
     rank: int = 0
     world_size: int = 1
     sent: int = 0
@@ -162,6 +165,11 @@ class Trace:
         return self._peak_event.op
 
     @property
+    def peak_text(self) -> str:
+        """The peak in words: ``412 MiB``, or ``at least 412 MiB``."""
+        return f"{'at least ' * self.is_lower_bound}{format_bytes(self.peak_allocated)}"
+
+    @property
     def computed(self) -> bool:
         """Whether numbers were computed. A prediction has bytes only: no losses, no seconds."""
         return any(step.seconds is not None for step in self.steps)
@@ -184,7 +192,7 @@ class Trace:
             return f"{self.oom.sentence}, {self._largest}{self._guessed}"
         where = self.peak_module or self.peak_op
         place = f" at {where}" if where else ""
-        return f"peak {format_bytes(self.peak_allocated)} in {self.peak_phase}{place}: {self._largest}{self._guessed}"
+        return f"peak {self.peak_text} in {self.peak_phase}{place}: {self._largest}{self._guessed}"
 
     @property
     def time_sentence(self) -> str:
@@ -269,6 +277,7 @@ _PLAIN_FIELDS = (
     "start",
     "flops",
     "notes",
+    "is_lower_bound",
     "rank",
     "world_size",
     "sent",

@@ -33,6 +33,11 @@ class Device(Protocol):
         """Lines of the loop that asked for a number which nobody knows."""
         return ()
 
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether a run takes at least what was seen, and maybe more."""
+        return False
+
     def occupied(self, *belongings: Any) -> AbstractContextManager[object]:
         """The context of a whole run of a loop that can reach ``belongings``."""
         return nullcontext()

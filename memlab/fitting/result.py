@@ -95,9 +95,11 @@ class Fit:
         wished = [f"{name} {value!r}" for name, value in self.wished.items() if best.settings[name] != value]
         instead = f" instead of {' and '.join(wished)}" if wished else ", as wished"
         what = "a sample" if best.samples else "a step"
-        room = f"{format_bytes(best.needed)} of {format_bytes(self.room)} on {self.device}"
-        time = f"{format_bytes(self.room - best.needed)} to spare, probably {format_seconds(best.seconds)} {what}"
-        return f"fits: {words(best.settings)}{instead}: {room}, {time}"
+        time = f"probably {format_seconds(best.seconds)} {what}"
+        least, most, fits = ("at least ", "at most ", "may fit") if best.trace.is_lower_bound else ("", "", "fits")
+        room = f"{least}{format_bytes(best.needed)} of {format_bytes(self.room)} on {self.device}"
+        spare = f"{most}{format_bytes(self.room - best.needed)} to spare"
+        return f"{fits}: {words(best.settings)}{instead}: {room}, {spare}, {time}"
 
     def _lacking(self, nearest: Candidate) -> str:
         trace = nearest.trace

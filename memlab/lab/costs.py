@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from memlab.trace import Trace
-from memlab.units import format_bytes, format_seconds
+from memlab.units import format_seconds
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def _samples(trace: Trace) -> int | None:
 def facts(trace: Trace) -> str:
     """The peak, the time and the rate of a run in one line of HTML, the numbers in bold; a bound is called one."""
     paid = cost(trace)
-    words = [] if trace.oom else [f"<b>{format_bytes(trace.peak_allocated)}</b> peak"]
+    words = [] if trace.oom else [f"<b>{trace.peak_text}</b> peak"]
     if paid.least and paid.seconds:
         words.append(f"at least <b>{format_seconds(paid.least)}</b> a step, probably {format_seconds(paid.seconds)}")
     elif paid.seconds:

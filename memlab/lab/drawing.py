@@ -203,7 +203,7 @@ def _limit_places(y: float, name: str) -> Iterator[Label]:
 def _mark_places(trace: Trace, x: float, y: float) -> Iterator[Label]:
     """Above the mark, as near as can be, else beside that, else below it; in fewer words where not all have room."""
     where = [part for part in (trace.peak_phase, trace.peak_module) if part]
-    peak = f"peak {format_bytes(trace.peak_allocated)}"
+    peak = f"peak {trace.peak_text}"
     texts = ["out of memory"] if trace.oom else [" · ".join([peak, *where[:count]]) for count in (2, 1, 0)]
     for text in dict.fromkeys(texts):
         for bases, place in product((range(10, 70, 4), range(-22, -80, -4)), (x, 0.0, 1.0)):

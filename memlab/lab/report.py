@@ -16,7 +16,7 @@ from memlab.units import format_bytes, three_digits
 def text_of(value: object) -> str:
     """A value as a reader is shown it: ``412 MiB`` for bytes, ``1.07`` for a ratio, its peak for a run."""
     if isinstance(value, Trace):
-        return "out of memory" if value.oom else format_bytes(value.peak_allocated)
+        return "out of memory" if value.oom else value.peak_text
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int):

@@ -22,7 +22,7 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     if trace.peak_reserved is None:
         words.append("On the CPU this counts the bytes of live tensor storages.")
     if predicted is not None and predicted.oom is None:
-        words.append(f"Predicted for {_a(predicted.device)}: {format_bytes(predicted.peak_allocated)}")
+        words.append(f"Predicted for {_a(predicted.device)}: {predicted.peak_text}")
     words += trace.notes
     return _sentences(words)
 
@@ -41,7 +41,9 @@ def prediction_summary(
     if trace.world_size > 1:
         words.insert(1, f"That is rank {trace.rank} of {trace.world_size}; {_sends(trace)}")
     if trace.peak_reserved is not None:
-        words.append(f"PyTorch would reserve {format_bytes(trace.peak_reserved)} of the card")
+        words.append(
+            f"PyTorch would reserve {'at least ' * trace.is_lower_bound}{format_bytes(trace.peak_reserved)} of the card"
+        )
     if before is not None and before.device == trace.device and _chosen(before) != _chosen(trace):
         words.append(_comparison(trace, before, "the settings before"))
     return _sentences(words)

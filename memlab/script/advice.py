@@ -54,7 +54,7 @@ def changes(command: Command, answer: Answer, gpu: str, room: int | None = None)
     if not candidates:
         return
     whole = ask(command, gpu=gpu, steps=STEPS, is_endless=True, is_quiet=True).trace
-    yield f"With room enough it would take {format_bytes(whole.peak_allocated)}."
+    yield f"With room enough it would take {whole.peak_text}."
     room = find_card(gpu).room if room is None else room
     tried = [_tried(command, option, value, gpu, whole.peak_allocated, room) for option, value in candidates]
     saving = sorted((change for change in tried if change), key=lambda change: -change.saved)

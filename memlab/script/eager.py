@@ -5,9 +5,7 @@ Its process has an :class:`memlab.script.overlay.Overlay`, in which files are ma
 
 import functools
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +13,7 @@ from torch import distributed
 
 from memlab.errors import Refused
 from memlab.patching import Change, Patches
+from memlab.vgpu import saving
 from memlab.vgpu.current import current
 from memlab.vgpu.refusals import where
 
@@ -23,8 +22,7 @@ def changes() -> Iterator[Change]:
     """Each change: where, its name, and what takes its place."""
     yield torch, "compile", _as_written("torch.compile")
     yield torch.jit, "script", _as_written("torch.jit.script")
-    for owner in (torch, torch.serialization):
-        yield owner, "save", _there_afterwards(torch.save)
+    yield saving, "files_are_thrown_away", True
     yield torch.nn.Module, "compile", lambda module, *args, **kwargs: _note("torch.compile")
     yield torch.utils.data.DataLoader, "__init__", _without_workers(torch.utils.data.DataLoader.__init__)
     yield torch.multiprocessing, "start_processes", _one_rank
@@ -53,18 +51,6 @@ def _as_written(what: str) -> Callable[..., Any]:
         return code
 
     return given_back
-
-
-def _there_afterwards(save: Callable[..., None]) -> Callable[..., None]:
-    """A file is there to be copied, measured and removed, if empty; what it would hold, the prediction keeps."""
-
-    @functools.wraps(save)
-    def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        save(obj, f, *args, **kwargs)
-        if isinstance(f, str | os.PathLike):
-            Path(f).touch()
-
-    return saved
 
 
 def _without_workers(init: Callable[..., None]) -> Callable[..., None]:

@@ -22,7 +22,7 @@ from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD
 from memlab.vgpu.patches import PATCHES
 from memlab.vgpu.ranks import check_ranks, process_group
-from memlab.vgpu.refusals import bare_number, guessed, scripted
+from memlab.vgpu.refusals import bare_number, depends_on_data, guessed, nothing_chosen, scripted
 from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.switches import switches
 from memlab.vgpu.tracker import VirtualTracker
@@ -66,12 +66,18 @@ class VirtualGpu(Device):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the prediction had to leave out."""
-        return (*self._prediction.notes, *self._prediction.memory.remarks)
+        lines = self._prediction.sized
+        return (*self._prediction.notes, *self._prediction.memory.remarks, *([nothing_chosen(lines)] if lines else ()))
 
     @property
     def guesses(self) -> tuple[str, ...]:
         """Lines of the loop that asked for a number which a prediction does not have."""
         return tuple(self._prediction.guessed)
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether results have sizes that only a real card knows."""
+        return bool(self._prediction.sized)
 
     def tracker(self, budget: int | None) -> VirtualTracker:
         """The tracker of a new run on this card, which starts empty; the card's allocator keeps the budget."""
@@ -113,11 +119,23 @@ class VirtualGpu(Device):
                 raise scripted(error) from error
             if "Cannot access accelerator device" in message(error):  # device=0, in PyTorch without CUDA
                 raise bare_number(error) from error
-            if self._prediction.asked and not isinstance(error, MemlabError) and not is_out_of_memory(error):
-                error.add_note(guessed(self._prediction.asked))
+            if not isinstance(error, MemlabError) and not is_out_of_memory(error):
+                self._explain(error)
             raise
         finally:
             lift_on_the_host(before)
+
+    def _explain(self, error: Exception) -> None:
+        """What the loop itself has raised may come of what was guessed in this step.
+
+        Raises:
+            Unpredictable: something would have been chosen, and nothing was.
+        """
+        asked, sized = self._prediction.asked, self._prediction.sized
+        if chosen := [line for line in asked if line in sized]:
+            raise depends_on_data(sized[chosen[-1]], chosen[-1], error) from error
+        if asked:
+            error.add_note(guessed(asked))
 
     def _new(self) -> Prediction:
         memory = VirtualMemory(self.card)

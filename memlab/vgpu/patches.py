@@ -6,6 +6,7 @@ the changes, and the last one to end takes them away: outside of predictions PyT
 
 import functools
 import importlib.util
+import logging
 import math
 import sys
 import threading
@@ -67,11 +68,12 @@ def _changes() -> Iterator[Change]:
     for kind in kinds_of_operators:
         yield kind, "__call__", tensors.asking(kind.__call__)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
-        yield np, name, _in_predictions(_unwritten(f"numpy.{name}"))(getattr(np, name))
+        write = getattr(np, name)
+        yield np, name, _in_predictions(saving.not_writing(f"numpy.{name}")(write))(write)
     if importlib.util.find_spec("safetensors"):
         safetensors = importlib.import_module("safetensors.torch")
         for name in ("save_file", "save_model", "serialize_file"):
-            yield safetensors, name, _in_predictions(_unwritten("safetensors"))(getattr(safetensors, name))
+            yield safetensors, name, _in_predictions(_writing_nothing)(getattr(safetensors, name))
         load_file = safetensors.load_file
         yield safetensors, "load_file", _in_predictions(saving.load_safetensors(load_file))(load_file)
         for name in {"_flatten", "_flatten_as_ptr"} & vars(safetensors).keys():  # they read the numbers
@@ -99,8 +101,8 @@ class _Method:
         return hash(self._real)
 
 
-def _unwritten(what: str) -> Callable[..., Any]:
-    return lambda *args, **kwargs: saving.note_unwritten(what)
+def _writing_nothing(*args: Any, **kwargs: Any) -> None:
+    saving.note_unwritten("safetensors")
 
 
 def _in_predictions(answer: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -315,6 +317,14 @@ class _Version(ModuleType):
         return CUDA if real is None and is_predicting() and not asks.startswith("bitsandbytes.") else real
 
 
+# PyTorch logs what a shape's rule raises, with its traceback, before it raises that: the loop's own errors, twice.
+_LOG = logging.getLogger("torch._subclasses.fake_tensor")
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return not is_predicting()
+
+
 class _WithMore(Patches):
     """Optimizers and clipping take their default path on CUDA, foreach, for tensors of the types in two lists only.
 
@@ -324,6 +334,7 @@ class _WithMore(Patches):
     def _apply(self) -> None:
         super()._apply()
         torch.version.__class__ = _Version
+        _LOG.addFilter(_is_of_others)
         for types in foreach_types:
             types.append(FakeTensor)
 
@@ -332,6 +343,7 @@ class _WithMore(Patches):
             if FakeTensor in types:
                 types.remove(FakeTensor)
         torch.version.__class__ = ModuleType
+        _LOG.removeFilter(_is_of_others)
         super()._take_away()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from memlab.errors import Unpredictable, WrongDevice
+from memlab.text import message
 from memlab.vgpu.internals import tree_leaves
 from memlab.vgpu.names import CARD
 
@@ -30,12 +31,6 @@ def in_head_of_while() -> bool:
     return linecache.getline(*_place(None)).lstrip().startswith("while ")
 
 
-def called_by(library: str) -> bool:
-    """Whether it is that library's code which PyTorch was called by."""
-    names = (frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in traceback.walk_stack(None))
-    return next((name for name in names if name not in ("torch", "memlab", "traceback", "contextlib")), "") == library
-
-
 def _place(error: BaseException | None) -> tuple[str, int]:
     walk = reversed([*traceback.walk_tb(error.__traceback__)]) if error else traceback.walk_stack(None)
     own = ((frame.f_code.co_filename, line) for frame, line in walk if is_readers_own(frame.f_code.co_filename))
@@ -50,10 +45,11 @@ def is_readers_own(file: str) -> bool:
     return not installed and not any(path.is_relative_to(folder) for folder in _LIBRARIES)
 
 
-def depends_on_data(func: Any) -> Unpredictable:
-    """The error for a result whose size depends on numbers."""
+def depends_on_data(func: Any, line: str = "", error: Exception | None = None) -> Unpredictable:
+    """The error for a result whose size depends on numbers; ``error`` is what comes of the least that it may be."""
+    raised = f" (where nothing is chosen, {type(error).__name__}: {message(error)})" if error else ""
     return Unpredictable(
-        f"{func} at {where()} has a result that depends on the data, which a prediction does not have: "
+        f"{func} at {line or where()} has a result that depends on the data, which a prediction does not have{raised}: "
         "write it with fixed sizes (torch.where in the place of a mask), or measure instead."
     )
 
@@ -108,6 +104,14 @@ def guessed(lines: Iterable[str]) -> str:
     return (
         f"In this prediction, numbers that only a real card knows were guessed at {', '.join(lines)}: a float is 1, an "
         "integer 0. If this error comes of one, give that number by hand."
+    )
+
+
+def nothing_chosen(lines: Iterable[str]) -> str:
+    """What a trace says of results whose size a prediction does not know."""
+    return (
+        f"How much is chosen at {', '.join(lines)} depends on numbers that only a real card knows: nothing was, so "
+        "the peak is at least this."
     )
 
 

@@ -3,11 +3,16 @@
 A prediction writes no file: what the loop saves is kept for it to load again. A file that was there before is read for
 real, and what belongs on the card is copied there. (PyTorch's own way under a ``FakeTensorMode`` writes zeros, and
 reads no numbers, also not those that steer the loop, such as an optimizer's step count.)
+
+Where files are thrown away, as those of a script are, a few bytes are written that say what is kept for them; also to a
+buffer, which is put back in the end. So such a file may be copied, and a buffer's bytes written to a file, and loaded.
 """
 
 import copy
+import io
 import os
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +44,20 @@ class _OnDisk:
     saved_from: str
 
 
+_KEPT = b"memlab keeps this as "  # how a file begins that stands for what is kept
+_FEW = 50  # bytes: as many as such a file has, and some
+files_are_thrown_away = False  # whether all that this process writes goes to a folder that is thrown away
+
+
+def not_writing(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """For a function that writes arrays: it does so where files are thrown away, and nothing elsewhere."""
+
+    def change(write: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: write(*args, **kwargs) if files_are_thrown_away else note_unwritten(what)
+
+    return change
+
+
 def note_unwritten(what: str) -> None:
     """Say in the trace that something was not written."""
     current().note(f"{what} at {where()} wrote nothing: a prediction writes no files.")
@@ -48,10 +67,18 @@ def save(real_save: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.save`` that writes nothing, and remembers."""
 
     def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        note_unwritten("torch.save")
         storages: dict[int, torch.Tensor] = {}
-        name = _name(f)
-        current().files[name] = (f, tree_map(lambda leaf: _to_disk(leaf, storages), obj))
+        files = current().files
+        number = str(len(files)).encode()
+        files[_name(f)] = files[number] = (f, tree_map(lambda leaf: _to_disk(leaf, storages), obj))
+        if isinstance(f, io.BytesIO):
+            current().undo.callback(_put_back, f, f.getvalue(), f.tell())
+            f.write(_KEPT + number)
+        elif not files_are_thrown_away:
+            note_unwritten("torch.save")
+        else:
+            with open(f, "wb") if isinstance(f, str | os.PathLike) else nullcontext(f) as file:
+                file.write(_KEPT + number)
 
     return saved
 
@@ -62,8 +89,8 @@ def load(real_load: Callable[..., Any]) -> Callable[..., Any]:
     def loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         prediction: Prediction = current()
         places = _Places(map_location)
-        if _name(f) in prediction.files:
-            return tree_map(places.put_again, prediction.files[_name(f)][1])
+        if (name := _kept(f, prediction)) is not None:
+            return tree_map(places.put_again, prediction.files[name][1])
         with disable_modes():
             found = real_load(f, places, *args, **kwargs)
         return tree_map(places.put, found)
@@ -85,6 +112,35 @@ def load_safetensors(real_load: Callable[..., Any]) -> Callable[..., Any]:
 
 def _name(f: Any) -> Any:
     return os.path.abspath(os.fspath(f)) if isinstance(f, str | os.PathLike) else id(f)
+
+
+def _put_back(buffer: io.BytesIO, before: bytes, place: int) -> None:
+    with suppress(ValueError):  # it is closed
+        buffer.seek(0)
+        buffer.truncate()
+        buffer.write(before)
+        buffer.seek(place)
+
+
+def _kept(f: Any, prediction: Prediction) -> Any:
+    """By what name that is kept which the loop has saved there; None where it was another who wrote the file."""
+    beginning = b""
+    with suppress(OSError, ValueError):
+        beginning = _beginning(f)
+    if beginning.startswith(_KEPT):
+        return beginning.removeprefix(_KEPT)
+    return _name(f) if _name(f) in prediction.files else None
+
+
+def _beginning(f: Any) -> bytes:
+    """A few bytes from where a file, or what is open, would be read."""
+    if isinstance(f, str | os.PathLike):
+        with open(f, "rb") as file:
+            return file.read(_FEW)
+    place = f.tell()
+    found: bytes = f.read(_FEW)
+    f.seek(place)
+    return found
 
 
 def _to_disk(leaf: Any, storages: dict[int, torch.Tensor]) -> Any:

@@ -16,7 +16,7 @@ from memlab.vgpu.mode import VirtualMode, has_own_rules
 from memlab.vgpu.names import CARD, ENGINE
 from memlab.vgpu.refusals import nested, own_thread
 from memlab.vgpu.results import make_fake
-from memlab.vgpu.saving import note_unwritten
+from memlab.vgpu.saving import not_writing
 
 
 def on_card(value: Any) -> Any:
@@ -161,13 +161,13 @@ class Unwritten(np.ndarray):
         """Nothing."""
         if not is_predicting():  # it has outlived its prediction
             return super().tofile(*args, **kwargs)
-        return note_unwritten("ndarray.tofile")
+        return not_writing("ndarray.tofile")(super().tofile)(*args, **kwargs)
 
     def dump(self, *args: Any, **kwargs: Any) -> None:
         """Nothing."""
         if not is_predicting():
             return super().dump(*args, **kwargs)
-        return note_unwritten("ndarray.dump")
+        return not_writing("ndarray.dump")(super().dump)(*args, **kwargs)
 
 
 def _new(original: Callable[..., Any]) -> Any:

@@ -10,7 +10,8 @@ for every unknown float and 0 for every unknown integer, and is *uncertain*. ``a
 said of unknown floats, is True, other unknown truths are False: assertions and validations then pass, and loops that
 wait for something rare do not begin. (Of integers too, which may be tokens, a text that goes on until all have ended
 would end at once.)
-When the loop asks for an uncertain number, the line that asked is written down.
+When the loop asks for an uncertain number, the line that asked is written down. So is a line at which the size of a
+result depends on such numbers; there nothing is chosen, and the prediction is a lower bound.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ import torch
 from memlab.vgpu.current import current
 from memlab.vgpu.internals import FakeTensor, storage_id, tree_leaves, tree_map, unset_fake_temporarily
 from memlab.vgpu.names import CARD
-from memlab.vgpu.refusals import called_by, in_head_of_while, where, without_end
+from memlab.vgpu.refusals import in_head_of_while, where, without_end
 
 LARGEST = 1_000_000  # numbers: up to here a tensor has a value that is known (tokens of a batch, labels of its pixels)
 FEW = 16  # floats: the bounds of a range, the means of colours
@@ -36,6 +37,7 @@ aten = torch.ops.aten
 _KEEPS = {aten._amp_foreach_non_finite_check_and_unscale_.default, aten._amp_update_scale_.default}
 # Operators that write to arguments, and whose schema does not say so.
 _UNSAID = {aten.native_batch_norm.default: ((3, "running_mean"), (4, "running_var"))}
+_SORTING = {aten._unique2.default, aten.unique_dim.default}
 EMPTY = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted, aten.new_empty, aten.new_empty_strided}
 # Zeros of forward-mode derivatives: without memory on the host too, and below autograd a kernel would read it.
 _NOTHING = EMPTY | {aten._efficientzerotensor}
@@ -150,15 +152,31 @@ def sized_by_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return results if certain else None
 
 
-def only_checked(func: Any, args: tuple[Any, ...]) -> Any:
-    """A result of ``torch.unique`` where a library only looks whether there are too many values: there is one."""
-    if func is not aten._unique2.default or not called_by("torchmetrics"):
+def sized_at_least(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same where every unknown number is taken to be 0, so that nothing is chosen: the least that it may give.
+
+    None where the host has no such operator, or would have too much to count.
+    """
+
+    def stand_in(argument: Any) -> Any:
+        if isinstance(argument, torch.device):
+            return torch.device("cpu")
+        if not isinstance(argument, FakeTensor):
+            return argument
+        if (value := value_of(argument)) is not None and value.origin.certain:
+            return value.tensor
+        if func in _SORTING and argument.numel() > LARGEST:
+            raise _Unknown
+        return _zero(argument.dtype).expand(argument.shape)
+
+    try:
+        args, kwargs = tree_map(stand_in, (args, kwargs))
+        with unset_fake_temporarily(), torch.no_grad():
+            result = func(*args, **kwargs)
+    except Exception:
         return None
-    note_guess()
-    count = args[0].numel()
-    with unset_fake_temporarily():
-        inverse = torch.zeros(args[0].shape if args[2:3] == (True,) else 0, dtype=torch.int64)
-        return [torch.zeros(1, dtype=args[0].dtype), inverse, torch.full((1,), count)]
+    current().sized[note_guess()] = func
+    return list(result) if isinstance(result, tuple | list) else [result]
 
 
 def written(func: Any) -> tuple[tuple[int, str], ...]:
@@ -176,8 +194,8 @@ def written(func: Any) -> tuple[tuple[int, str], ...]:
 _written: dict[int, tuple[tuple[int, str], ...]] = {}
 
 
-def note_guess() -> None:
-    """Write down the line that asks for a number which nobody knows.
+def note_guess() -> str:
+    """Write down the line that asks for a number which nobody knows; that line.
 
     Raises:
         Unpredictable: it asked so often in this step that it may never end.
@@ -186,6 +204,7 @@ def note_guess() -> None:
     times = current().ask(line)
     if times >= MOST_GUESSES or (times >= MOST_IN_WHILE and in_head_of_while()):
         raise without_end(line, times)
+    return line
 
 
 def has_value(item: Any) -> bool:
@@ -286,6 +305,11 @@ def _values(given: Any) -> list[Value]:
     tensors = given if isinstance(given, tuple | list) else (given,)
     known = (value_of(tensor) for tensor in tensors if isinstance(tensor, FakeTensor))
     return [value for value in known if value is not None]
+
+
+def _zero(dtype: torch.dtype) -> torch.Tensor:
+    with unset_fake_temporarily():
+        return torch.zeros((), dtype=dtype)
 
 
 def _default(tensor: torch.Tensor) -> torch.Tensor:

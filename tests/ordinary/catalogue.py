@@ -35,6 +35,7 @@ RNN = "a card runs a recurrent layer as one cuDNN operator"
 FOREACH = "on a card optimizers update all parameters at once"
 HOST = "a CPU run counts the data set too, which lies on the host"
 MOVED = "on a card .cpu() copies, and what was saved keeps the old bytes"
+CHOSEN = "how much is chosen depends on numbers that a prediction does not have: it chooses nothing"
 GUESSED = "the sizes depend on numbers that a prediction does not have"
 
 

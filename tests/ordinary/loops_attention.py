@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from memlab.vgpu.versions import TORCH
-from tests.ordinary.catalogue import ATTENTION, DROPOUT, GUESSED, ordinary
+from tests.ordinary.catalogue import ATTENTION, CHOSEN, DROPOUT, ordinary
 
 TOKENS = 100
 
@@ -228,7 +228,7 @@ def mixture(device, experts):
         yield loss
 
 
-@ordinary(refused="depends on the data", differs=GUESSED)
+@ordinary(differs=CHOSEN)
 def experts_by_where(device):
     yield from mixture(device, MixtralExperts)
 

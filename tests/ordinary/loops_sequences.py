@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from tests.ordinary.catalogue import FOREACH, GUESSED, HOST, RNN, ordinary
+from tests.ordinary.catalogue import CHOSEN, FOREACH, GUESSED, HOST, RNN, ordinary
 
 
 @ordinary(differs=RNN)
@@ -186,7 +186,7 @@ def topk_of_fixed_size(device):
         yield loss
 
 
-@ordinary(refused="depends on the data", differs=GUESSED)
+@ordinary(differs=CHOSEN)
 def boolean_mask(device):
     model = nn.Linear(16, 4).to(device)
     for _ in range(3):
@@ -198,7 +198,7 @@ def boolean_mask(device):
         yield loss
 
 
-@ordinary(refused="depends on the data", differs=GUESSED)
+@ordinary(differs=CHOSEN)
 def masked_select(device):
     model = nn.Linear(16, 16).to(device)
     for _ in range(3):
@@ -209,7 +209,7 @@ def masked_select(device):
         yield loss
 
 
-@ordinary(refused="depends on the data", differs=GUESSED)
+@ordinary(differs=CHOSEN)
 def nonzero(device):
     model = nn.Linear(16, 16).to(device)
     for _ in range(3):
@@ -220,7 +220,7 @@ def nonzero(device):
         yield loss
 
 
-@ordinary(refused="depends on the data", differs=GUESSED)
+@ordinary(differs=CHOSEN)
 def unique(device):
     embedding = nn.Embedding(100, 16).to(device)
     for _ in range(3):
@@ -265,7 +265,7 @@ def masked_assignment(device):
         yield loss
 
 
-@ordinary(refused="depends on the data", differs=GUESSED)
+@ordinary(differs=CHOSEN)
 def masked_language_model(device):
     embedding, head = nn.Embedding(50, 32).to(device), nn.Linear(32, 50).to(device)
     for _ in range(3):

@@ -29,7 +29,7 @@ from tests.ordinary import (  # noqa: F401  they fill the catalogue
     loops_vision,
 )
 from tests.ordinary.before import snapshot
-from tests.ordinary.catalogue import LOOPS
+from tests.ordinary.catalogue import CHOSEN, LOOPS
 
 SECONDS = 30  # for a loop that takes less than one
 
@@ -131,6 +131,16 @@ def test_measured_twice(loop):
 def test_predicted_and_measured_agree(loop):
     ours, theirs = predicted(loop, made(loop)[0]), measured(loop, made(loop)[0])
     assert without_workspace(ours) == pytest.approx(theirs.peak_allocated, rel=0.005)
+
+
+@each([loop for loop in LOOPS if loop.differs == CHOSEN])
+def test_where_it_is_not_known_how_much_is_chosen_the_prediction_is_a_lower_bound(loop):
+    ours, theirs = predicted(loop, made(loop)[0]), measured(loop, made(loop)[0])
+    assert ours.is_lower_bound
+    assert ours.sentence.startswith("peak at least ")
+    kept = [max(trace.timeline[Category.ACTIVATION]) for trace in (ours, theirs)]
+    assert 0 < kept[0] <= kept[1]
+    assert not theirs.is_lower_bound
 
 
 def test_hooks_registered_after_a_prediction_are_called():

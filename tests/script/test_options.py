@@ -8,7 +8,7 @@ import pytest
 from memlab.errors import BadValue
 from memlab.script import Script, advice
 from memlab.script.options import Option, follow_parsers, leaner, of_constants
-from memlab.units import GIB
+from memlab.units import GIB, format_bytes
 
 SOURCE = """
     import argparse
@@ -99,6 +99,7 @@ def test_the_most_promising_options_are_tried_first():
 class _Trace:
     def __init__(self, peak):
         self.peak_allocated = self.peak_reserved = peak
+        self.peak_text = format_bytes(peak)
 
 
 @pytest.fixture

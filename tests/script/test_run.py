@@ -203,7 +203,7 @@ def test_what_is_saved_is_there_to_be_copied(run, tmp_path):
         step()
         torch.save(model.state_dict(), {str(tmp_path / "last.pt")!r})
         shutil.copyfile({str(tmp_path / "last.pt")!r}, {str(tmp_path / "best.pt")!r})
-        model.load_state_dict(torch.load({str(tmp_path / "last.pt")!r}))
+        model.load_state_dict(torch.load({str(tmp_path / "best.pt")!r}))
         step()
     """
     assert len(run(text).complete().steps) == 2

@@ -1,0 +1,121 @@
+"""How much a loop chooses may depend on numbers that a prediction does not have: then nothing, and that is said."""
+
+import pytest
+import torch
+from torch import nn
+
+from memlab import fit, predict
+from memlab.errors import Unpredictable
+from memlab.trace import Trace
+from tests.vgpu.once import in_a_prediction
+
+
+def drawn(device, *shape):
+    return torch.randn(shape or (8, 4), device=device)
+
+
+@pytest.mark.parametrize(
+    ("choose", "shape"),
+    [
+        (lambda x: x[x[:, 0] > 0], (0, 4)),
+        (lambda x: x[x > 0], (0,)),
+        (lambda x: x[:, x[0] > 0], (8, 0)),
+        (lambda x: x[torch.bernoulli(x.sigmoid()).bool()], (0,)),
+        (lambda x: torch.masked_select(x, x > 0), (0,)),
+        (lambda x: (x > 0).nonzero(), (0, 2)),
+        (lambda x: x.nonzero(), (0, 2)),
+        (lambda x: torch.where(x > 0)[1], (0,)),
+        (lambda x: torch.argwhere(x > 0), (0, 2)),
+        (lambda x: x.long().unique(), (1,)),
+        (lambda x: torch.unique_consecutive(x), (1,)),
+        (lambda x: torch.unique(x, dim=0), (1, 4)),
+        (lambda x: x.repeat_interleave(x[:, 0].long().relu(), dim=0), (0, 4)),
+        (lambda x: x[(x > 0).view(-1).nonzero()[:, 0] // 4], (0, 4)),
+    ],
+)  # fmt: skip
+def test_nothing_is_chosen_by_numbers_that_nobody_knows(choose, shape):
+    result, trace = in_a_prediction(lambda device: choose(drawn(device)).shape)
+    assert result == shape
+    assert trace.is_lower_bound
+    line = f"test_chosen.py:{choose.__code__.co_firstlineno}"
+    assert trace.guesses == (line,)
+    assert trace.notes == (
+        f"How much is chosen at {line} depends on numbers that only a real card knows: nothing was, so the peak is at "
+        "least this.",
+    )
+
+
+def test_what_is_chosen_by_known_numbers_is_known():
+    def work(device):
+        mask = torch.tensor([True, False, True], device=device)
+        return drawn(device, 3, 4)[mask].shape, mask.nonzero().shape
+
+    result, trace = in_a_prediction(work)
+    assert result == ((2, 4), (2, 1))
+    assert not trace.is_lower_bound
+
+
+def test_of_a_large_mask_nothing_is_made_on_the_host():
+    def work(device):
+        x = drawn(device, 40_000, 4_000)
+        return x[x > 0].shape
+
+    assert in_a_prediction(work)[0] == (0,)
+
+
+def test_too_much_to_be_sorted_is_refused():
+    with pytest.raises(Unpredictable, match=r"_unique2.* at test_chosen\.py:\d+ has a result that depends on the data"):
+        in_a_prediction(lambda device: drawn(device, 2_000_000).unique())
+
+
+def detector(device, *, batch_size=4):
+    """Boxes that are suppressed one by one, until none is left; the loss is of those that are kept."""
+    model = nn.Linear(64, 64).to(device)
+    while True:
+        scores = model(drawn(device, batch_size, 64))
+        left = (scores > 0.5).nonzero()
+        while len(left):
+            left = left[1:][(left[1:] != left[0]).all(1)]
+        loss = scores[scores > 0.5].sum() + scores.mean()
+        loss.backward()
+        model.zero_grad()
+        yield loss
+
+
+def test_a_loop_over_what_was_chosen_ends_at_once():
+    trace = predict(detector)
+    assert trace.is_lower_bound
+    assert trace.sentence.startswith("peak at least ")
+    assert len(trace.steps) == 3
+
+
+def test_an_error_that_comes_of_choosing_nothing_says_what_is_not_known():
+    def train(device):
+        x = drawn(device)
+        yield nn.Linear(4, 4).to(device)(x[x > 9].view(8, -1)).sum()
+
+    words = r"nonzero.* at test_chosen\.py:\d+ has a result that depends .* \(where nothing is chosen, .*Error: .+\)"
+    with pytest.raises(Unpredictable, match=words) as refusal:
+        predict(train)
+    assert isinstance(refusal.value.__cause__, RuntimeError)
+
+
+def test_an_error_in_another_step_is_as_it_is():
+    def train(device):
+        x = drawn(device)
+        yield x[x > 9].sum()
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        predict(train)
+
+
+def test_a_lower_bound_stays_one_in_a_file():
+    trace = predict(detector)
+    assert Trace.from_json(trace.to_json()) == trace
+    assert trace.is_lower_bound
+
+
+def test_what_fits_is_a_lower_bound_too():
+    found = fit(detector, gpu="T4", batch_size=(1, 8))
+    assert found.sentence.startswith("may fit: batch_size=8, as wished: at least 22.0 MiB of 14.4 GiB on T4, at most ")
