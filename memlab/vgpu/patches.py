@@ -67,6 +67,9 @@ def _changes() -> Iterator[Change]:
     yield torch.Tensor, "data", swapping.data(torch.Tensor.data)
     for kind in kinds_of_operators:
         yield kind, "__call__", tensors.asking(kind.__call__)
+    # Before PyTorch raises what a shape's rule says of the loop's own tensors it logs that, with its traceback.
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    yield log, "filter", _in_predictions(lambda record: False)(log.filter)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
         write = getattr(np, name)
         yield np, name, _in_predictions(saving.not_writing(f"numpy.{name}")(write))(write)
@@ -317,14 +320,6 @@ class _Version(ModuleType):
         return CUDA if real is None and is_predicting() and not asks.startswith("bitsandbytes.") else real
 
 
-# PyTorch logs what a shape's rule raises, with its traceback, before it raises that: the loop's own errors, twice.
-_LOG = logging.getLogger("torch._subclasses.fake_tensor")
-
-
-def _is_of_others(record: logging.LogRecord) -> bool:
-    return not is_predicting()
-
-
 class _WithMore(Patches):
     """Optimizers and clipping take their default path on CUDA, foreach, for tensors of the types in two lists only.
 
@@ -334,7 +329,6 @@ class _WithMore(Patches):
     def _apply(self) -> None:
         super()._apply()
         torch.version.__class__ = _Version
-        _LOG.addFilter(_is_of_others)
         for types in foreach_types:
             types.append(FakeTensor)
 
@@ -343,7 +337,6 @@ class _WithMore(Patches):
             if FakeTensor in types:
                 types.remove(FakeTensor)
         torch.version.__class__ = ModuleType
-        _LOG.removeFilter(_is_of_others)
         super()._take_away()
 
 

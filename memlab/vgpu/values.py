@@ -1,4 +1,4 @@
-"""Numbers on the card that are known: small integers and truths, and a few floats made from known ones.
+"""Numbers on the card that are known: integers and truths made from known ones, a few floats, more that are only moved.
 
 A tensor on the virtual card has no numbers. But what steers a loop is small and made from numbers that the host knows
 (counters, masks of positions, "done" flags), so beside such a tensor its *value* is kept: a real tensor on the host. An
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from memlab.tracking.operators import operator
 from memlab.vgpu.current import current
 from memlab.vgpu.internals import FakeTensor, storage_id, tree_leaves, tree_map, unset_fake_temporarily
 from memlab.vgpu.names import CARD
@@ -27,6 +28,7 @@ from memlab.vgpu.refusals import in_head_of_while, where, without_end
 
 LARGEST = 1_000_000  # numbers: up to here a tensor has a value that is known (tokens of a batch, labels of its pixels)
 FEW = 16  # floats: the bounds of a range, the means of colours
+MOVED = 100_000  # floats that came from the host and are only moved since: the boxes of a batch and whose they are
 LARGEST_GUESS = 1000  # up to here it has one that is not
 MOST_GUESSES = 10_000  # for one line in one step
 MOST_IN_WHILE = 1000  # where the line is the condition of a loop
@@ -44,6 +46,13 @@ _NOTHING = EMPTY | {aten._efficientzerotensor}
 _OVERWRITES = {aten.copy_, aten.fill_, aten.zero_}  # what was there before does not matter
 _TRUE = {aten.all, aten._is_all_true, aten.equal, aten.allclose}  # where nothing is known
 _ALL = {aten.min, aten.amin}  # are ``all`` where they give truths
+_MOVES = {
+    id(func)
+    for func in (
+        *(aten._to_copy.default, aten.copy_.default, aten.clone.default, aten.cat.default),
+        *(aten.index.Tensor, aten.index_select.default, aten.gather.default),
+    )
+}
 _CONVERTS = {aten._to_copy.default}  # a mask of floats is a mask of ones
 
 
@@ -94,12 +103,13 @@ def tell_of(alias: torch.Tensor, tensor: torch.Tensor) -> None:
 
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Work out the values of what an operator gave, where they are small."""
-    if isinstance(out, FakeTensor) and out.dtype.is_floating_point and out.numel() > FEW and not written(func):
+    most = MOVED if _moves(func) else FEW
+    if isinstance(out, FakeTensor) and out.dtype.is_floating_point and out.numel() > most and not written(func):
         return  # nearly always
     if func in _KEEPS:
         return
     outs = out if isinstance(out, tuple | list) else (out,)
-    if not any(has_value(item) for item in outs):
+    if not any(has_value(item, most) for item in outs):
         _write(func, args, kwargs)
         return
     try:
@@ -107,7 +117,7 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
     except Exception:  # the host has no such kernel, or not with these arguments
         results, certain = [None] * len(outs), False
     for item, result in zip(outs, results, strict=False):
-        if has_value(item):
+        if has_value(item, most):
             of_floats = item.dtype is torch.bool and not certain and func not in _CONVERTS and _says_of_floats(args)
             if of_floats and (item.numel() > 1 or _is_all(func, item)):
                 result = None
@@ -207,12 +217,12 @@ def note_guess() -> str:
     return line
 
 
-def has_value(item: Any) -> bool:
-    """Whether it is a tensor on the card that is small enough to have a value."""
+def has_value(item: Any, floats: int = FEW) -> bool:
+    """Whether it is a tensor on the card that is small enough to have a value: of so many floats, if it is one."""
     if not isinstance(item, FakeTensor) or item.fake_device != CARD or item.layout is not torch.strided:
         return False
     count = item.numel()
-    return count <= FEW or (count <= LARGEST and not item.dtype.is_floating_point and not item.dtype.is_complex)
+    return count <= floats or (count <= LARGEST and not item.dtype.is_floating_point and not item.dtype.is_complex)
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Any]) -> tuple[list[Any], bool]:
@@ -270,6 +280,8 @@ def _keep(
         if result is not None and result is not before.tensor:
             before.tensor = result
         return
+    if _is_only_moved(item) and not certain:
+        return
     if result is None:
         if item.dtype.is_floating_point:
             return
@@ -293,11 +305,21 @@ def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if not targets:
         return
     certain = False
-    with suppress(Exception):
-        _, certain = _run(func, args, kwargs, ())
+    if _moves(func) or not any(_is_only_moved(value.tensor) for value in targets):
+        with suppress(Exception):
+            _, certain = _run(func, args, kwargs, ())
     if not certain:
         for value in targets:
             value.origin.certain = False
+
+
+def _moves(func: Any) -> bool:
+    return id(func) in _MOVES or operator(func).is_view
+
+
+def _is_only_moved(tensor: torch.Tensor) -> bool:
+    """Whether there are more floats than are worked with."""
+    return tensor.numel() > FEW and (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 def _values(given: Any) -> list[Value]:

@@ -55,6 +55,49 @@ def test_what_is_chosen_by_known_numbers_is_known():
     assert not trace.is_lower_bound
 
 
+def labels(device):
+    """Of a batch of 4 images: whose a box is, its class, and where it stands; more numbers than are worked with."""
+    whose = torch.tensor([0.0] * 5 + [1] * 2 + [3] * 9)
+    return torch.cat((whose.view(-1, 1), torch.rand(16, 5)), 1).to(device)
+
+
+def test_whose_boxes_are_is_known_where_they_came_from_the_host():
+    def work(device):
+        boxes = labels(device)
+        whose = torch.cat((boxes[:, :1], boxes[:, 1:].clone()), 1)[:, 0].long()
+        counts = whose.unique(return_counts=True)[1]
+        return int(counts.max()), boxes[whose == 1].shape, boxes.split((1, 5), 1)[0].long().unique().tolist()
+
+    result, trace = in_a_prediction(work)
+    assert result == (9, (2, 6), [0, 1, 3])
+    assert trace.guesses == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda boxes: boxes * 2,
+        lambda boxes: boxes.mul_(2),
+        lambda boxes: boxes.copy_(torch.randn_like(boxes)),
+        lambda boxes: torch._foreach_add([boxes], 1)[0],
+        lambda boxes: boxes.index_put_((boxes[:, 0] > 7,), boxes.sum()),
+    ],
+)
+def test_more_floats_than_a_few_are_known_only_as_long_as_they_are_moved(change):
+    result, trace = in_a_prediction(lambda device: change(labels(device))[:, 0].long().unique().shape)
+    assert result == (1,)
+    assert trace.is_lower_bound
+
+
+def test_what_is_written_to_moved_floats_is_known_if_it_is_moved_too():
+    def work(device):
+        kept = torch.zeros(20, 6).to(device)
+        kept[2:18] = labels(device)
+        return kept[:, 0].long().unique(return_counts=True)[1].tolist()
+
+    assert in_a_prediction(work)[0] == [9, 2, 9]
+
+
 def test_of_a_large_mask_nothing_is_made_on_the_host():
     def work(device):
         x = drawn(device, 40_000, 4_000)
