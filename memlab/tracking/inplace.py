@@ -14,7 +14,7 @@ from memlab.tracking.internals import called_by_engine, current_node, is_dense, 
 aten = torch.ops.aten
 
 # In backward, formulas use these out of place on a fresh tensor of zeros (FunctionsManual.cpp: gather_backward,
-# value_selecting_reduction_backward, index_backward, index_select_backward, take_backward).
+# value_selecting_reduction_backward, index_backward, index_select_backward, take_backward, masked_select_backward).
 ON_FRESH_ZEROS = {
     aten.scatter.src: aten.scatter_.src,
     aten.scatter.value: aten.scatter_.value,
@@ -22,6 +22,7 @@ ON_FRESH_ZEROS = {
     aten.scatter_add.default: aten.scatter_add_.default,
     aten.index_put.default: aten.index_put_.default,
     aten.put.default: aten.put_.default,
+    aten.masked_scatter.default: aten.masked_scatter_.default,
 }
 ZEROS = (aten.new_zeros.default, aten.zeros.default, aten.zeros_like.default)
 

@@ -1,6 +1,7 @@
 """What PyTorch's fake kernels lack, or get wrong for CUDA: shapes, storages, and where results are."""
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -35,9 +36,7 @@ def _in_full_storage(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch
     """These losses reduce in place: the one number keeps the storage of as many as went in (Loss.cpp, PointwiseOps)."""
     if out.dim():
         return out  # reduction="none"
-    shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
-    whole = torch.empty(shape, dtype=out.dtype, device="meta")
-    return make_fake(mode, whole.as_strided((), ()), out.fake_device)
+    return within(mode, out, prod(torch.broadcast_shapes(args[0].shape, args[1].shape)))
 
 
 def _in_storage_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:

@@ -1,13 +1,9 @@
-"""Loops with streams of their own. ``python -m tests.cuda.streams LOOP`` prints what one takes, as JSON."""
-
-import json
-import sys
+"""Loops with streams of their own."""
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-STEPS = 4
 WIDTH = 512
 
 
@@ -84,17 +80,3 @@ def checkpointed_by_hand(device):
 
 
 LOOPS = (some_layers, whole_forward_pass, two_branches, checkpointed, checkpointed_by_hand)
-
-
-def main(name):
-    loop = next(loop for loop in LOOPS if loop.__name__ == name)(torch.device("cuda"))
-    peaks = []
-    for _ in range(STEPS):
-        torch.cuda.reset_peak_memory_stats()
-        next(loop)
-        peaks.append(torch.cuda.max_memory_allocated())
-    print(json.dumps([peaks, torch.cuda.max_memory_reserved()]))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

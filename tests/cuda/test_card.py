@@ -19,7 +19,7 @@ from memlab.record.cases import find_cases
 from memlab.record.recorder import allocator_settings, record
 from memlab.vgpu import find_card
 from tests.cluster import whole
-from tests.cuda import streams
+from tests.cuda import chosen, plain, streams
 from tests.standin.cards import FIGURES
 
 pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs the stand-in's card: make test-cuda")
@@ -212,13 +212,13 @@ def test_a_backward_pass_that_is_differentiated_is_recorded_as_in_a_process_of_i
         assert [step.peak_allocated for step in predicted.steps] == recorded
 
 
-@pytest.mark.parametrize("loop", streams.LOOPS, ids=lambda loop: loop.__name__)
-def test_a_loop_with_streams_of_its_own_takes_what_is_predicted(loop, card):
-    command = [sys.executable, "-m", "tests.cuda.streams", loop.__name__]
+@pytest.mark.parametrize("loop", [*streams.LOOPS, *chosen.LOOPS], ids=lambda loop: loop.__name__)
+def test_a_loop_takes_in_a_process_of_its_own_what_is_predicted(loop, card):
+    command = [sys.executable, "-m", "tests.cuda.plain", loop.__module__, loop.__name__]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     peaks, reserved = json.loads(run.stdout)
-    trace = predict(loop, gpu=card, steps=streams.STEPS)
+    trace = predict(loop, gpu=card, steps=plain.STEPS)
     assert [step.peak_allocated for step in trace.steps] == peaks
     assert trace.peak_reserved == reserved
 

@@ -67,6 +67,15 @@ def test_the_place_of_the_largest_is_found_in_place():
     assert peak(predict(loop(lambda x: x.max()), gpu="A100-40GB")) == pytest.approx(1 + 0.25 + 0.25 + 2, abs=0.1)
 
 
+def test_what_a_mask_has_chosen_is_put_back_in_place():
+    def masked(x):
+        return x.masked_select(torch.zeros(1024, 1024, dtype=torch.bool, device=x.device)).sum()
+
+    # x, the mask and its gradient; on a card also a running sum of the mask, in int64.
+    assert peak(measure(loop(masked), device="cpu")) == pytest.approx(1 + 0.25 + 1, abs=0.1)
+    assert peak(predict(loop(masked), gpu="A100-40GB")) == pytest.approx(1 + 0.25 + 1 + 2, abs=0.1)
+
+
 @IN_PLACE
 def test_the_peak_x_rayed_is_that_counted_by_hand(operation, expected):
     assert peak(measure(loop(operation), device=DEVICE)) == pytest.approx(expected, abs=0.1)

@@ -1,0 +1,23 @@
+"""``python -m tests.cuda.plain MODULE LOOP`` prints what a loop takes on the card without memlab, as JSON."""
+
+import importlib
+import json
+import sys
+
+import torch
+
+STEPS = 4
+
+
+def main(module, name):
+    loop = getattr(importlib.import_module(module), name)(torch.device("cuda"))
+    peaks = []
+    for _ in range(STEPS):
+        torch.cuda.reset_peak_memory_stats()
+        next(loop)
+        peaks.append(torch.cuda.max_memory_allocated())
+    print(json.dumps([peaks, torch.cuda.max_memory_reserved()]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
