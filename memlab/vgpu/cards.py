@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from memlab.errors import BadValue
-from memlab.units import MIB, parse_bytes
+from memlab.units import parse_bytes
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,6 @@ class Card:
         """Whether it computes in bfloat16 (before sm_80 CUDA only emulates it)."""
         return self.sm >= 80
 
-    @property
-    def cublas_workspace(self) -> int:
-        """Bytes of cuBLAS workspace for each thread that multiplies matrices.
-
-        ``parseChosenWorkspaceSize`` of PyTorch's ``CublasHandlePool.cpp``: 32 MiB on sm_90, else 2 buffers of 4096 KiB
-        and 8 of 16 KiB. The traces ``xl_128_fp32`` and ``cold_200_amp`` show the one and the other.
-        """
-        return 32 * MIB if self.sm == 90 else 2 * 4096 * 1024 + 8 * 16 * 1024
-
 
 def _card(name: str, capacity: str, sm: int, processors: int, threads: int, context: str) -> Card:
     return Card(name, parse_bytes(capacity), sm, processors, threads, parse_bytes(context))
@@ -70,6 +61,10 @@ CARDS = {
         _card("RTX 3060", "11.76 GiB", 86, 28, 1536, "288 MiB"),
         # capacity: 25262096384 bytes, ComfyUI#7063; context: SoulX-FlashTalk#5
         _card("RTX 4090", "25262096384 B", 89, 128, 1536, "450 MiB"),
+        # capacity: 16303 MiB, rif42/P0-safety at c210c5c8; context: est.
+        _card("RTX 5080", "16303 MiB", 120, 84, 1536, "595 MiB"),
+        # capacity and context: Wan2.1#465
+        _card("RTX 5090", "31.37 GiB", 120, 170, 1536, "595 MiB"),
         # capacity: 23921033216 bytes, and context (at most): ComfyUI#10246
         _card("L4", "23921033216 B", 89, 58, 1536, "189 MiB"),
         # capacity: 22587 MiB, TorchCodec's CUDA tutorial; context: of an A10, MiniCPM-V#640

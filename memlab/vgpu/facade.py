@@ -56,7 +56,7 @@ class OnDevice:
 
 
 # KiB of shared memory a multiprocessor: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-_SHARED = {70: 96, 75: 64, 80: 164, 86: 100, 89: 100, 90: 228, 100: 228}
+_SHARED = {70: 96, 75: 64, 80: 164, 86: 100, 89: 100, 90: 228, 100: 228, 120: 100}
 
 
 def _properties(device: Any = None) -> types.SimpleNamespace:

@@ -35,6 +35,8 @@ FIGURES = {
     "V100": Figures("Tesla V100-SXM2-16GB", 96, 96, 6, 4096, 1530, 877),
     "RTX 3060": Figures("NVIDIA GeForce RTX 3060", 100, 99, 3, 192, 1777, 7501),
     "RTX 4090": Figures("NVIDIA GeForce RTX 4090", 100, 99, 72, 384, 2520, 10501),
+    "RTX 5080": Figures("NVIDIA GeForce RTX 5080", 100, 99, 64, 256, 2617, 15001),
+    "RTX 5090": Figures("NVIDIA GeForce RTX 5090", 100, 99, 96, 512, 2407, 14001),
     "L4": Figures("NVIDIA L4", 100, 99, 48, 192, 2040, 6251),
     "A10G": Figures("NVIDIA A10G", 100, 99, 6, 384, 1710, 6251),
     "L40S": Figures("NVIDIA L40S", 100, 99, 96, 384, 2520, 9001),

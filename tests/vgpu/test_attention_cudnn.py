@@ -32,6 +32,28 @@ def workspace(card, batch, heads, key_heads, length, width, keys):
     return size
 
 
+# The same, and bytes on B200; on RTX 5090 they are those of A100
+OF_BLACKWELL = [
+    (1, 1, 1, 77, 64, 77, 40628),
+    (1, 1, 1, 77, 64, 300, 40628),
+    (1, 1, 1, 300, 64, 77, 155952),
+    (1, 1, 1, 129, 64, 128, 68484),
+    (1, 1, 1, 128, 64, 129, 66176),
+    (1, 1, 1, 129, 64, 129, 33540),
+    (1, 1, 1, 256, 64, 256, 66560),
+    (1, 4, 2, 77, 64, 77, 240976),
+    (1, 4, 2, 300, 64, 300, 619328),
+    (4, 8, 8, 77, 64, 77, 1296128),
+]
+
+
+@pytest.mark.parametrize("answer", OF_BLACKWELL)
+def test_workspaces_on_blackwell_depend_on_the_number_of_tokens(answer):
+    *shape, blackwell = answer
+    assert workspace("B200", *shape) == blackwell
+    assert workspace("RTX 5090", *shape) == workspace("A100-40GB", *shape)
+
+
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_workspaces_are_those_of_cudnn(answer):
     *shape, hopper, ampere = answer

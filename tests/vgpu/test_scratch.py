@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from memlab.vgpu import find_card
+from memlab.vgpu.scratch import cublas
+from memlab.vgpu.scratch.cublas import cublas_workspace
 from memlab.vgpu.scratch.reduction import buffers
 from memlab.vgpu.scratch.rule import RESULT
 from memlab.vgpu.scratch.table import RULES, scratch
@@ -92,8 +94,15 @@ def test_a_mask_becomes_positions():
 
 
 def test_cublas_takes_the_workspaces_that_cards_took():
-    assert recorded("cold_100_fp32", "cublas_workspace") == [find_card("RTX 4090").cublas_workspace] * 2
-    assert recorded("xl_128_fp32", "cublas_workspace") == [find_card("H100").cublas_workspace] * 2
+    assert recorded("cold_100_fp32", "cublas_workspace") == [cublas_workspace(find_card("RTX 4090"))] * 2
+    assert recorded("xl_128_fp32", "cublas_workspace") == [cublas_workspace(find_card("H100"))] * 2
+
+
+@pytest.mark.parametrize("card", ["RTX 5090", "B200"])
+@pytest.mark.parametrize(("version", "expected"), [((2, 11), 8519680), ((2, 13), 32 * 2**20), ((2, 15), 32 * 2**20)])
+def test_the_workspace_of_newer_cards_follows_the_version(card, version, expected, monkeypatch):
+    monkeypatch.setattr(cublas, "TORCH", version)
+    assert cublas_workspace(find_card(card)) == expected
 
 
 def test_every_rule_is_for_an_operator_that_there_is():

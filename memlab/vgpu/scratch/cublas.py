@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from memlab.units import MIB
+from memlab.units import KIB, MIB
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.rule import Rule, Step, Workspace
 from memlab.vgpu.versions import TORCH
@@ -27,9 +27,15 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def cublas_workspace(card: Card) -> int:
-    """Bytes of cuBLAS's workspace: what the environment says, as for reproducible training, or the card's."""
-    chosen = _BUFFERS.findall(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))  # parseChosenWorkspaceSize
-    return sum(1024 * int(size) * int(count) for size, count in chosen) if chosen else card.cublas_workspace
+    """Bytes of cuBLAS's workspace: what the environment says, as for reproducible training, or the card's.
+
+    ``parseChosenWorkspaceSize``: on newer cards 32 MiB, else 2 buffers of 4096 KiB and 8 of 16 KiB. The traces
+    ``xl_128_fp32`` and ``cold_200_amp`` show the one and the other; with 2.11 only sm_90 is newer.
+    """
+    chosen = _BUFFERS.findall(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    if not chosen:
+        return 32 * MIB if card.sm == 90 or (card.sm > 90 and TORCH >= (2, 13)) else 2 * 4 * MIB + 8 * 16 * KIB
+    return sum(KIB * int(size) * int(count) for size, count in chosen)
 
 
 def cublas(card: Card) -> Iterable[Step]:
@@ -101,7 +107,8 @@ def _of_vectors(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
 
 
 def _scaled_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    return cublas_lt(card)
+    # with a scale a row by CUTLASS (f8f8bf16_rowwise), but for sm_90
+    return () if args[2].numel() > 1 and card.sm // 10 != 9 else cublas_lt(card)
 
 
 def _grouped_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:

@@ -61,6 +61,9 @@ SPEEDS = {
     "RTX 3060": _speed(12.7, 12.7, 25.5, 25.5, 360, 32, 3),
     # NVIDIA Ada GPU architecture whitepaper
     "RTX 4090": _speed(82.6, 82.6, 165.2, 165.2, 1008, 32, 72),
+    # NVIDIA RTX Blackwell GPU architecture whitepaper
+    "RTX 5080": _speed(56.3, 56.3, 112.6, 112.6, 960, 64, 64),
+    "RTX 5090": _speed(104.8, 104.8, 209.5, 209.5, 1792, 64, 96),
     # NVIDIA L4 data sheet; Ada whitepaper
     "L4": _speed(30.3, 60, 121, 121, 300, 32, 48),
     # NVIDIA A10G data sheet; GA102 whitepaper
