@@ -52,7 +52,7 @@ test-torch:
 test-cuda:
 	$(PYTHON) -m tests.cuda --torch $(TORCH) $(if $(QUICK),--quick)
 
-# The recordings in tests/recordings/ that the stand-in made, anew, for one version of PyTorch and three cards.
+# The recordings in tests/recordings/ that the stand-in made, anew, for one version of PyTorch and five cards.
 recordings:
 	$(PYTHON) -m tests.cuda --torch $(TORCH) --parts recordings
 

@@ -13,6 +13,7 @@ from tests.environments import ROOT
 from tests.standin.build import NoStandIn, check_tools
 
 CARDS = ("T4", "A100-40GB", "H100")
+RECORDED = (*CARDS, "RTX 5090", "B200")
 PARTS = ("package", "notebooks", "recordings")
 QUICK_PARTS = ("package", "notebooks")
 RANKS = "tests/cuda/test_ranks.py"
@@ -50,7 +51,8 @@ def main() -> int:
     """0 if all went well; 2 with a sentence if this machine has not what is needed."""
     parser = argparse.ArgumentParser(prog="python -m tests.cuda", description=__doc__)
     parser.add_argument("--torch", required=True, metavar="X.Y.Z", help="the version, whose CUDA build is installed")
-    parser.add_argument("--cards", nargs="+", metavar="CARD", help="(default: T4 A100-40GB H100)")
+    default = f"(default: {' '.join(CARDS)}; of recordings {' '.join(RECORDED)})"
+    parser.add_argument("--cards", nargs="+", metavar="CARD", help=default)
     parser.add_argument("--parts", nargs="+", choices=PARTS, help="(default: all)")
     parser.add_argument("--quick", action="store_true", help="what runs with every submission: minutes, on a T4")
     asked = parser.parse_args()
@@ -60,10 +62,11 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     python = python_with_cuda(asked.torch)
-    cards = asked.cards or (CARDS[:1] if asked.quick else CARDS)
     parts = asked.parts or (QUICK_PARTS if asked.quick else PARTS)
+    cards = {"recordings": RECORDED} | dict.fromkeys(QUICK_PARTS, CARDS[:1] if asked.quick else CARDS)
+    wanted = [command(part, python, card, asked.quick) for part in parts for card in asked.cards or cards[part]]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        passed = list(pool.map(passes, [command(part, python, card, asked.quick) for card in cards for part in parts]))
+        passed = list(pool.map(passes, wanted))
     return 0 if all(passed) else 1
 
 

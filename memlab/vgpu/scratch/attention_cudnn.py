@@ -24,8 +24,8 @@ def backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     batch, heads, length, width = query.shape
     rows = 4 * batch * heads
     # The row sums of softmax's backward and a float32 gradient of the queries; where the kernel is not of Hopper or of
-    # Blackwell (which is for more than 128 tokens) another of these, of whole blocks of 8 queries. With fewer key heads,
-    # gradients of keys and values for each query head.
+    # Blackwell (whose is for more than 128 tokens) another of these, of whole blocks of 8 queries. With fewer key
+    # heads, gradients of keys and values for each query head.
     grouped = key.shape[1] != heads
     size = rows * length * (1 + width)
     if card.sm == HOPPER:
