@@ -110,7 +110,7 @@ def guessed(lines: Iterable[str]) -> str:
 def nothing_chosen(lines: Iterable[str]) -> str:
     """What a trace says of results whose size a prediction does not know."""
     return (
-        f"How much is chosen at {', '.join(lines)} depends on numbers that only a real card knows: nothing was, so "
+        f"How much is chosen at {', '.join(lines)} depends on numbers that only a real card knows. Here nothing is, so "
         "the peak is at least this."
     )
 

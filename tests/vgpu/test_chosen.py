@@ -40,8 +40,8 @@ def test_nothing_is_chosen_by_numbers_that_nobody_knows(choose, shape):
     line = f"test_chosen.py:{choose.__code__.co_firstlineno}"
     assert trace.guesses == (line,)
     assert trace.notes == (
-        f"How much is chosen at {line} depends on numbers that only a real card knows: nothing was, so the peak is at "
-        "least this.",
+        f"How much is chosen at {line} depends on numbers that only a real card knows. Here nothing is, so the peak is "
+        "at least this.",
     )
 
 
