@@ -1,5 +1,6 @@
 """PyTorch is changed in predictions only, and for the threads that predict; the very same objects are back after."""
 
+import logging
 import threading
 
 import numpy as np
@@ -21,7 +22,8 @@ PLACES = (
     torch.accelerator.memory, torch.random, torch.serialization, torch.utils, torch.backends.cudnn, torch.__future__,
     torch.amp, torch.autocast, torch.autograd, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
     nn.parameter.UninitializedTensorMixin, FakeTensor, torch.UntypedStorage,
-    dataloader._BaseDataLoaderIter, threading.Thread, np, *kinds_of_operators,
+    dataloader._BaseDataLoaderIter, threading.Thread, np, logging.getLogger("torch._subclasses.fake_tensor"),
+    *kinds_of_operators,
     *(OF_CUDNN[name] for name in ("allow_tf32", "benchmark", "deterministic", "enabled")),
 )  # fmt: skip
 
