@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.notebooks.cells import changed, run
 
+PATIENCE = 300  # seconds for the cells after a change
 # What comes of running cells in a namespace.
 Outcome = Callable[[Sequence[str], dict[str, Any]], str]
 
@@ -21,6 +22,7 @@ def branches(
     Raises:
         ValueError: what is to be replaced is not there exactly once.
         EOFError: a process has ended without telling.
+        TimeoutError: one has neither ended nor told.
     """
     after = {case["why"]: changed(cells, case["replace"], case["with"]) for case in cases}
     pairs = {why: enumerate(zip(cells, others, strict=True)) for why, others in after.items()}
@@ -41,6 +43,9 @@ def _forked(outcome: Outcome, cells: Sequence[str], space: dict[str, Any]) -> st
     process = context.Process(target=lambda: theirs.send(outcome(cells, space)))
     process.start()
     theirs.close()  # or the end of the process would not end the wait
+    if not ours.poll(PATIENCE):  # as a process group of gloo may, whose thread waits for Python while Python waits for it
+        process.kill()
+        raise TimeoutError(f"the changed cells said nothing in {PATIENCE} s")
     said: str = ours.recv()
     process.join()
     return said

@@ -1,4 +1,5 @@
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,9 @@ def test_no_change_sees_another_and_the_rest_of_what_is_not_changed_does_not_run
 def test_a_process_that_ends_without_telling_is_an_error():
     with pytest.raises(EOFError):
         branches(["x = 1"], [case("1", "2")], lambda cells, space: os._exit(1))
+
+
+def test_a_process_that_stands_still_is_ended(monkeypatch):
+    monkeypatch.setattr("tests.notebooks.branches.PATIENCE", 0.2)
+    with pytest.raises(TimeoutError, match=r"the changed cells said nothing in 0\.2 s"):
+        branches(["x = 1"], [case("1", "2")], lambda cells, space: str(time.sleep(60)))
