@@ -43,7 +43,7 @@ def _forked(outcome: Outcome, cells: Sequence[str], space: dict[str, Any]) -> st
     process = context.Process(target=lambda: theirs.send(outcome(cells, space)))
     process.start()
     theirs.close()  # or the end of the process would not end the wait
-    if not ours.poll(PATIENCE):  # as a process group of gloo may, whose thread waits for Python while Python waits for it
+    if not ours.poll(PATIENCE):  # a thread of gloo may wait for Python, while Python waits for that thread to end
         process.kill()
         raise TimeoutError(f"the changed cells said nothing in {PATIENCE} s")
     said: str = ours.recv()
