@@ -14,7 +14,7 @@ When the loop asks for an uncertain number, the line that asked is written down.
 result depends on such numbers; there nothing is chosen, and the prediction is a lower bound.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -168,11 +168,7 @@ def sized_at_least(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     None where the host has no such operator, or would have too much to count.
     """
 
-    def stand_in(argument: Any) -> Any:
-        if isinstance(argument, torch.device):
-            return torch.device("cpu")
-        if not isinstance(argument, FakeTensor):
-            return argument
+    def stand_in(argument: FakeTensor) -> torch.Tensor:
         if (value := value_of(argument)) is not None and value.origin.certain:
             return value.tensor
         if func in _SORTING and argument.numel() > LARGEST:
@@ -180,13 +176,11 @@ def sized_at_least(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return _zero(argument.dtype).expand(argument.shape)
 
     try:
-        args, kwargs = tree_map(stand_in, (args, kwargs))
-        with unset_fake_temporarily(), torch.no_grad():
-            result = func(*args, **kwargs)
+        results = _on_the_host(func, args, kwargs, stand_in)
     except Exception:
         return None
     current().sized[note_guess()] = func
-    return list(result) if isinstance(result, tuple | list) else [result]
+    return results
 
 
 def written(func: Any) -> tuple[tuple[int, str], ...]:
@@ -233,12 +227,8 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
     certain = True
     overwritten = args[0] if func.overloadpacket in _OVERWRITES else None
 
-    def stand_in(argument: Any) -> Any:
+    def stand_in(argument: FakeTensor) -> torch.Tensor:
         nonlocal certain
-        if isinstance(argument, torch.device):
-            return torch.device("cpu")
-        if not isinstance(argument, FakeTensor):
-            return argument
         value = value_of(argument)
         if value is None:
             certain = False
@@ -248,14 +238,27 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
         certain = certain and (value.origin.certain or argument is overwritten)
         return value.tensor
 
-    kwargs = {name: given for name, given in kwargs.items() if name not in ("generator", "pin_memory")}
     try:
-        args, kwargs = tree_map(stand_in, (args, kwargs))
+        return _on_the_host(func, args, kwargs, stand_in), certain
     except _Unknown:
         return [None] * len(outs), False
+
+
+def _on_the_host(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stand_in: Callable[[FakeTensor], torch.Tensor]
+) -> list[Any]:
+    """What the operator gives there, with a real tensor in the place of each that has no numbers."""
+
+    def real(argument: Any) -> Any:
+        if isinstance(argument, torch.device):
+            return torch.device("cpu")
+        return stand_in(argument) if isinstance(argument, FakeTensor) else argument
+
+    kwargs = {name: given for name, given in kwargs.items() if name not in ("generator", "pin_memory")}
+    args, kwargs = tree_map(real, (args, kwargs))
     with unset_fake_temporarily(), torch.no_grad():
         result = func(*args, **kwargs)
-    return list(result) if isinstance(result, tuple | list) else [result], certain
+    return list(result) if isinstance(result, tuple | list) else [result]
 
 
 def _says_of_floats(args: tuple[Any, ...]) -> bool:

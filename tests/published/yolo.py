@@ -22,6 +22,7 @@ from PIL import Image
 
 FILE = Path(__file__).with_name("yolo.json")
 IMAGES = 64
+PARTS = ("train", "val")
 ROW = re.compile(r"^ +\d+ +\S+ +(\d+\.\d+) .*\((\d+), 3, \d+, \d+\)", re.MULTILINE)
 SCRIPT = """
 from ultralytics import YOLO
@@ -36,7 +37,7 @@ for name in ("{network}", "yolo26n"):
 
 def predicted(folder: Path, table: dict[str, Any], labels: int) -> dict[int, float]:
     """The table that AutoBatch prints in a prediction: GB by the number of images."""
-    _make_data(folder, table["classes"], labels)
+    _label(folder, table["classes"], labels)
     if not (folder / f"{table['network']}.pt").exists():
         _python(folder, "-c", WEIGHTS.format(**table))
     (folder / "train.py").write_text(SCRIPT.format(**table))
@@ -44,15 +45,22 @@ def predicted(folder: Path, table: dict[str, Any], labels: int) -> dict[int, flo
     return {int(images): float(count) for count, images in ROW.findall(said)}
 
 
-def _make_data(folder: Path, classes: int, labels: int) -> None:
-    """Images of noise with a box each, and one with so many."""
+def _draw(folder: Path) -> None:
+    """Images of noise."""
     drawn = np.random.default_rng(0)
-    for part in ("train", "val"):
-        for kind in ("images", "labels"):
-            (folder / kind / part).mkdir(parents=True, exist_ok=True)
+    for part in PARTS:
+        (folder / "images" / part).mkdir(parents=True)
+        (folder / "labels" / part).mkdir(parents=True)
         for number in range(IMAGES):
             pixels = drawn.integers(0, 256, (480, 640, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / "images" / part / f"{number}.png")
+
+
+def _label(folder: Path, classes: int, labels: int) -> None:
+    """Give each image a box, and one so many."""
+    drawn = np.random.default_rng(0)
+    for part in PARTS:
+        for number in range(IMAGES):
             boxes = drawn.uniform(0.3, 0.6, (labels if part == "train" and not number else 1, 4)).round(4)
             lines = ("0 " + " ".join(map(str, box)) for box in boxes)
             (folder / "labels" / part / f"{number}.txt").write_text("\n".join(lines))
@@ -68,6 +76,7 @@ def _python(folder: Path, *words: str, check: bool = True) -> str:
 
 def lines(data: dict[str, Any], folder: Path) -> Iterator[str]:
     """The totals of one data set beside their predictions, in Markdown; then the labels that were fitted."""
+    _draw(folder)
     labels = 1
     network, images = data["fitted"]
     tables = sorted(data["tables"], key=lambda table: table["network"] != network)
