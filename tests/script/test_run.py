@@ -209,6 +209,38 @@ def test_what_is_saved_is_there_to_be_copied(run, tmp_path):
     assert len(run(text).complete().steps) == 2
 
 
+def test_a_buffers_bytes_are_a_file(run, tmp_path):
+    text = f"""
+        import io
+        from pathlib import Path
+        step()
+        buffer = io.BytesIO()
+        torch.save({{"model": model.state_dict(), "epoch": 3}}, buffer)
+        Path({str(tmp_path / "last.pt")!r}).write_bytes(buffer.getvalue())
+        saved = torch.load({str(tmp_path / "last.pt")!r})
+        assert saved["epoch"] == 3
+        model.load_state_dict(saved["model"])
+        step()
+    """
+    assert len(run(text).complete().steps) == 2
+
+
+def test_arrays_are_written_and_read_back(run, tmp_path):
+    text = f"""
+        import numpy as np
+        step()
+        with open({str(tmp_path / "labels.cache")!r}, "wb") as file:
+            np.save(file, {{"labels": [1, 2]}})
+        assert np.load({str(tmp_path / "labels.cache")!r}, allow_pickle=True).item() == {{"labels": [1, 2]}}
+        torch.arange(3).numpy().tofile({str(tmp_path / "numbers")!r})
+        assert np.fromfile({str(tmp_path / "numbers")!r}, dtype=np.int64).tolist() == [0, 1, 2]
+        step()
+    """
+    trace = run(text).complete()
+    assert len(trace.steps) == 2
+    assert not any("wrote nothing" in note for note in trace.notes)
+
+
 def test_a_metric_that_looks_at_its_numbers(run):
     text = """
         library = {"__name__": "torchmetrics.functional"}
