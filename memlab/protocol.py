@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from types import GeneratorType
 from typing import Any
@@ -55,7 +55,7 @@ def check_settings(train: Train, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: p.default for name, p in named.items() if p.default is not p.empty} | dict(settings)
 
 
-def start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> Generator[Any, None, None]:
+def start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> "GeneratorType[Any, None, None]":
     """Begin ``train``: its generator.
 
     Raises:

@@ -4,11 +4,14 @@ import gc
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
+from types import GeneratorType
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -210,6 +213,7 @@ class Run:
         """Start ``train``, whose end is a part of ``undo``."""
         with self._device.running(), self._numbers:
             self._generator = start(self._train, self._device.device, self.settings)
+        self._tracker.line = partial(_line_at_work, weakref.ref(self._generator))
         undo.callback(self._close)
 
     def _close(self) -> None:
@@ -244,6 +248,7 @@ class Run:
             xray_step=self.xray_step,
             start=self._xray.start,
             events=self._xray.events,
+            storages=self._xray.storages,
             flops=self._xray.flops,
             oom=self.oom,
             notes=(*self._tracker.notes, *self._device.notes),
@@ -318,3 +323,9 @@ class Run:
         if self.oom or peak > best or (peak == best and index < 3):
             self._xray, self.xray_step = self._tracker.xray(), index
         return peak
+
+
+def _line_at_work(generator: "weakref.ref[GeneratorType[Any, None, None]]") -> int:
+    """The line of ``train`` that is at work, or that waits for what it has called; 0 when it is over."""
+    train = generator()
+    return train.gi_frame.f_lineno if train is not None and train.gi_frame is not None else 0

@@ -7,31 +7,58 @@ A :class:`Trace` keeps the events of one X-rayed training step; everything else 
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
-from typing import Any
+from itertools import accumulate, groupby, repeat
+from typing import Any, NamedTuple
 
 from memlab.categories import Category, Phase
 from memlab.errors import NotATrace
 from memlab.oom import OutOfMemory
 from memlab.units import format_bytes, format_seconds
 
-__all__ = ["Category", "Event", "OutOfMemory", "Phase", "Step", "Trace"]
+__all__ = ["Category", "Event", "OutOfMemory", "Phase", "Step", "Storage", "Trace"]
 
-FORMAT = 1
+FORMAT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One change of allocated memory: ``bytes`` is positive for an allocation, negative for a free."""
+class Event(NamedTuple):
+    """One change of allocated memory: ``bytes`` is positive for an allocation, negative for a free.
+
+    Attributes:
+        storage: which of ``Trace.storages`` changed; -1 where that is not known.
+        line: of ``train``, in its own file or cell; 0 where that is not known.
+        seconds: since the step began: measured, or of a prediction estimated.
+    """
 
     bytes: int
     category: Category
     phase: Phase
     module: str
     op: str
+    storage: int = -1
+    line: int = 0
+    seconds: float = 0.0
+
+
+class Storage(NamedTuple):
+    """What was allocated in one piece, and the tensor that was first seen in it.
+
+    Attributes:
+        name: of a parameter, a buffer, a gradient or a piece of optimizer state, as in ``"blocks.3.mlp.0.weight"``;
+            ``""`` for what a module computes, which is known by the event that allocates it.
+        shape: of the tensor, empty for a number and for what is no tensor.
+        dtype: ``"float32"``, ``""`` for what is no tensor.
+        category: as its events have it.
+        start: bytes when the step began.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    category: Category
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +99,7 @@ class Trace:
             the one with the highest peak; of equals, the last one of the first three steps.
         start: allocated bytes by category when that step began.
         events: every allocation and free of that step, in order.
+        storages: what its events allocate and free; those that the step began with too.
         flops: floating-point operations of that step (a multiply-add counts as two), by
             ``torch.utils.flop_counter``'s formulas: products, convolutions, attention.
         oom: the allocation that did not fit, or None.
@@ -106,6 +134,7 @@ class Trace:
     sent: int = 0
     least_seconds: float | None = None
     likely_seconds: float | None = None
+    storages: tuple[Storage, ...] = ()
 
     @cached_property
     def allocated(self) -> tuple[int, ...]:
@@ -226,16 +255,21 @@ class Trace:
     def __repr__(self) -> str:
         return f"<Trace: {self.sentence}, {self.source} on {self.device}>"
 
-    def to_json(self) -> str:
-        """The trace as JSON text; :meth:`from_json` gives back an equal trace."""
+    def to_plain(self) -> dict[str, Any]:
+        """The trace as numbers, texts, lists and dictionaries: what :meth:`to_json` writes and the panel draws."""
         fields = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         fields["settings"] = dict(self.settings)
         fields["start"] = dict(self.start)
         fields["steps"] = [step.to_plain() for step in self.steps]
-        fields["events"] = _columns(self.events)
+        fields["events"] = _columns(self.events, Event)
+        fields["storages"] = _columns(self.storages, Storage)
         fields["notes"], fields["guesses"] = list(self.notes), list(self.guesses)
         fields["oom"] = asdict(self.oom) if self.oom else None
-        return json.dumps({"memlab_trace": FORMAT} | fields)
+        return {"memlab_trace": FORMAT} | fields
+
+    def to_json(self) -> str:
+        """The trace as JSON text; :meth:`from_json` gives back an equal trace."""
+        return json.dumps(self.to_plain(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
@@ -253,7 +287,8 @@ class Trace:
             return cls(
                 steps=tuple(map(Step.from_plain, fields.pop("steps"))),
                 start={Category(name): count for name, count in fields.pop("start").items()},
-                events=tuple(_rows(fields.pop("events"))),
+                events=tuple(map(Event._make, _rows(fields.pop("events"), Event))),
+                storages=tuple(map(Storage._make, _rows(fields.pop("storages"), Storage))),
                 notes=tuple(fields.pop("notes", ())),
                 guesses=tuple(fields.pop("guesses", ())),
                 oom=OutOfMemory(**oom | {"phase": Phase(oom["phase"])}) if oom else None,
@@ -284,7 +319,16 @@ _PLAIN_FIELDS = (
     "least_seconds",
     "likely_seconds",
 )
-_EVENT_TEXTS = ("category", "phase", "module", "op")
+# How the texts of a column are read back; a column that is not here has numbers.
+_READ: dict[str, Callable[[str], Any]] = {
+    "category": Category,
+    "phase": Phase,
+    "module": str,
+    "op": str,
+    "name": str,
+    "dtype": str,
+    "shape": lambda text: tuple(map(int, text.split())),
+}
 
 
 def _portable(loss: float | None) -> float | str | None:
@@ -296,18 +340,26 @@ def _number(loss: float | str | None) -> float | None:
     return None if loss is None else float(loss)
 
 
-def _columns(events: Iterable[Event]) -> dict[str, list[Any]]:
-    """Events as columns, each distinct text written once: a step of 5,000 events in some 100 kB."""
+def _columns(rows: Sequence[tuple[Any, ...]], kind: type[Event] | type[Storage]) -> dict[str, list[Any]]:
+    """Rows as columns, each distinct text written once: a step of 5,000 events in some 200 kB."""
     texts: dict[str, int] = {}
-    columns: dict[str, list[Any]] = {"bytes": [event.bytes for event in events]}
-    for name in _EVENT_TEXTS:
-        columns[name] = [texts.setdefault(str(getattr(event, name)), len(texts)) for event in events]
+    columns: dict[str, list[Any]] = {}
+    for name, values in zip(kind._fields, zip(*rows, strict=True) if rows else repeat(()), strict=False):
+        if name in _READ:
+            words = (" ".join(map(str, shape)) for shape in values) if name == "shape" else map(str, values)
+            columns[name] = [texts.setdefault(word, len(texts)) for word in words]
+        else:
+            columns[name] = list(values)
     return columns | {"texts": list(texts)}
 
 
-def _rows(columns: Mapping[str, list[Any]]) -> Iterable[Event]:
+def _rows(columns: Mapping[str, list[Any]], kind: type[Event] | type[Storage]) -> Iterator[tuple[Any, ...]]:
     texts = columns["texts"]
-    for count, category, phase, module, op in zip(
-        columns["bytes"], *(columns[name] for name in _EVENT_TEXTS), strict=True
-    ):
-        yield Event(count, Category(texts[category]), Phase(texts[phase]), texts[module], texts[op])
+    read = []
+    for name in kind._fields:
+        values = columns[name]
+        if name in _READ:
+            known = {place: _READ[name](texts[place]) for place in set(values)}
+            values = [known[place] for place in values]
+        read.append(values)
+    return zip(*read, strict=True)

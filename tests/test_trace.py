@@ -8,11 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab.errors import NotATrace
-from memlab.trace import Category, Event, OutOfMemory, Phase, Step, Trace
+from memlab.trace import Category, Event, OutOfMemory, Phase, Step, Storage, Trace
 
 TEXTS = st.text(max_size=12)
 COUNTS = st.integers(0, 2**50)
-EVENTS = st.builds(Event, st.integers(-(2**50), 2**50), st.sampled_from(Category), st.sampled_from(Phase), TEXTS, TEXTS)
+EVENTS = st.builds(
+    Event,
+    st.integers(-(2**50), 2**50),
+    st.sampled_from(Category),
+    st.sampled_from(Phase),
+    TEXTS,
+    TEXTS,
+    st.integers(-1, 9),
+    st.integers(0, 999),
+    st.floats(0, 1e6),
+)
+SHAPES = st.lists(st.integers(0, 2**40), max_size=4).map(tuple)
+STORAGES = st.builds(Storage, TEXTS, SHAPES, TEXTS, st.sampled_from(Category), COUNTS)
 LOSSES = st.none() | st.floats(allow_nan=False)
 STEPS = st.builds(Step, LOSSES, st.floats(0, 1e6), st.none() | COUNTS, st.booleans())
 FAILURES = st.builds(OutOfMemory, st.none() | COUNTS, COUNTS, st.none() | COUNTS, st.sampled_from(Phase), TEXTS, TEXTS)
@@ -32,6 +44,7 @@ TRACES = st.builds(
     notes=st.lists(TEXTS, max_size=2).map(tuple),
     least_seconds=st.none() | st.floats(0, 1e6),
     likely_seconds=st.none() | st.floats(0, 1e6),
+    storages=st.lists(STORAGES, max_size=4).map(tuple),
 )
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from memlab.categories import Category
 from memlab.oom import OutOfMemory
-from memlab.trace import Event, Trace
+from memlab.trace import Event, Storage, Trace
 
 WORKSPACE = Category.WORKSPACE
 ROUNDED = 0.01  # of a size: it may be rounded up
@@ -91,6 +91,7 @@ def between(first: Outline, second: Outline, number: float, *, room: int) -> Tra
         steps=(),
         start={name: count for name, count in start.items() if count},
         events=tuple(events),
+        storages=tuple(mix.storages(first.trace, second.trace)),
         flops=mix.bytes(Category.TEMPORARY, first.trace.flops, second.trace.flops),
         peak_reserved=None,
         oom=oom,
@@ -124,16 +125,20 @@ class Mixture:
         """Seconds, where both are known."""
         return None if first is None or second is None else max(0.0, first + (second - first) * self.part)
 
+    def storages(self, first: Trace, second: Trace) -> Iterator[Storage]:
+        """Storages of two traces that allocate the same in the same order; a shape that differs is left out."""
+        for one, other in zip(first.storages, second.storages, strict=False):
+            shape = one.shape if one.shape == other.shape else ()
+            yield one._replace(shape=shape, start=self.bytes(one.category, one.start, other.start))
+
     def events(self, first: Outline, second: Outline) -> Iterator[Event]:
         """Events of two outlines that have the same order."""
         for (gap, event), (other_gap, other) in zip(first.events, second.events, strict=True):
             if where := gap.at or other_gap.at:
                 highest = self.bytes(WORKSPACE, gap.highest, other_gap.highest)
                 level = self.bytes(WORKSPACE, gap.level, other_gap.level)
-                yield from (_sized(where, count) for count in (highest, level - highest) if count)
+                yield from (where._replace(bytes=count) for count in (highest, level - highest) if count)
             if event is not None and other is not None:
-                yield _sized(event, self.bytes(event.category, event.bytes, other.bytes))
-
-
-def _sized(event: Event, count: int) -> Event:
-    return Event(count, event.category, event.phase, event.module, event.op)
+                seconds = event.seconds + (other.seconds - event.seconds) * self.part
+                count = self.bytes(event.category, event.bytes, other.bytes)
+                yield event._replace(bytes=count, seconds=max(0.0, seconds))

@@ -15,11 +15,12 @@ class Residents:
     """Marks what stays between steps, and every gradient as soon as it has been accumulated.
 
     Args:
-        mark: takes tensors and the category that they have for certain.
+        mark: takes tensors, each with its name, and the category that they have for certain.
     """
 
-    def __init__(self, mark: Callable[[Iterable[torch.Tensor], Category], None]):
+    def __init__(self, mark: Callable[[Iterable[tuple[str, torch.Tensor]], Category], None]):
         self._mark = mark
+        self._names: dict[int, str] = {}  # of parameters, by their id
         # By id, and weakly: another parameter may get the id of one that is gone.
         self._parameters: dict[int, weakref.ref[torch.nn.Parameter]] = {}
         self._hooked: dict[int, weakref.ref[torch.nn.Parameter]] = {}  # those that have a hook in this step
@@ -32,15 +33,17 @@ class Residents:
 
     def module(self, module: torch.nn.Module) -> None:
         """A module is entered."""
-        self.parameters(module.parameters())
-        self._mark((buffer for buffer in module.buffers() if not is_lazy(buffer)), Category.BUFFER)
+        named = list(module.named_parameters())
+        self._names.update((id(parameter), name) for name, parameter in named)
+        self.parameters(parameter for _, parameter in named)
+        self._mark(((name, buffer) for name, buffer in module.named_buffers() if not is_lazy(buffer)), Category.BUFFER)
 
     def parameters(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """These are trained, or frozen."""
         for parameter in parameters:
             # One that is lazy gets its bytes when its module first runs, and is met then.
             if not (_holds(self._hooked, parameter) or is_lazy(parameter)):
-                self._mark([parameter], Category.PARAMETER)
+                self._mark([(self._name(parameter), parameter)], Category.PARAMETER)
                 self.parameter(parameter)
 
     def parameter(self, parameter: torch.nn.Parameter) -> None:
@@ -56,17 +59,23 @@ class Residents:
             parameter = ref()
             if parameter is None:
                 del self._parameters[key]
-            elif parameter.grad is not None:
-                self._mark([parameter.grad], Category.GRADIENT)
+            else:
+                self._accumulated(parameter)
 
     def state(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer has made a step."""
-        for state in list(optimizer.state.values()):
-            self._mark(tensors_in(state), Category.OPTIMIZER_STATE)
+        for parameter, state in list(optimizer.state.items()):
+            parts = state.items() if isinstance(state, dict) else [("state", state)]
+            for part, value in parts:
+                name = f"{self._name(parameter)} {part}".strip()
+                self._mark(((name, tensor) for tensor in tensors_in(value)), Category.OPTIMIZER_STATE)
+
+    def _name(self, parameter: object) -> str:
+        return self._names.get(id(parameter), "")
 
     def _accumulated(self, parameter: torch.nn.Parameter) -> None:
         if parameter.grad is not None:
-            self._mark([parameter.grad], Category.GRADIENT)
+            self._mark([(f"{self._name(parameter)}.grad", parameter.grad)], Category.GRADIENT)
 
 
 def _holds(known: dict[int, weakref.ref[torch.nn.Parameter]], parameter: torch.nn.Parameter) -> bool:

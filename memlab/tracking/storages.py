@@ -4,7 +4,7 @@ Storages are followed, not tensors, because views share them.
 """
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Protocol, TypeGuard
 
@@ -36,12 +36,15 @@ class Record:
         "block",
         "born",
         "category",
+        "dtype",
         "external",
         "freed",
+        "name",
         "nbytes",
         "phase",
         "recomputed",
         "resident",
+        "shape",
         "yielded",
     )
 
@@ -55,6 +58,9 @@ class Record:
         self.freed: int | None = None
         self.resident: Category | None = None  # known for certain: parameter, buffer, gradient, optimizer state
         self.category = Category.HELD  # the label, given at the end of the step
+        self.name = ""  # of a parameter and what belongs to it
+        self.shape: tuple[int, ...] = ()  # of the tensor that it was first seen in
+        self.dtype: torch.dtype | None = None
         self.block: Any = None  # where it stands in a simulated allocator
 
 
@@ -76,6 +82,7 @@ class Storages:
     """
 
     is_real = True  # one that stands in for a card follows tensors without numbers
+    line: Callable[[], int] = staticmethod(lambda: 0)  # of the training loop, the one at work
 
     _phase: Phase
     _recomputing: bool
@@ -99,7 +106,7 @@ class Storages:
 
     def _start_events(self) -> None:
         """Begin a step."""
-        self._events: list[tuple[Record, int, Phase, str, object]] = []
+        self._events: list[tuple[Record, int, Phase, str, object, int, float]] = []
         self._records = [self._workspace, self._earlier, *(ref.record for ref in self._refs.values())]
         for record in self._records:
             record.born = -1
@@ -121,6 +128,7 @@ class Storages:
                 self.failed = replace(failed, message=f"{failed.sentence}.")
                 raise BudgetExceeded(self.failed.message)
             ref = self._follow(storage, nbytes, external=not born)
+            ref.record.shape, ref.record.dtype = tensor.shape, tensor.dtype
         if ref is not None and ref.record.resident is not Category.PARAMETER and self._is_parameter(tensor):
             ref.record.resident = Category.PARAMETER
             self._met(tensor)
@@ -136,16 +144,16 @@ class Storages:
         self._resize(record, nbytes)
         self._take(record)
 
-    def _mark(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
-        """Tensors whose category is known for certain."""
-        for tensor in tensors:
+    def _mark(self, tensors: Iterable[tuple[str, torch.Tensor]], category: Category) -> None:
+        """Tensors, each with its name, whose category is known for certain."""
+        for name, tensor in tensors:
             if (record := self._record_of(tensor)) is not None:  # as most are: known, and no wrappers
-                record.resident = category
+                record.resident, record.name = category, name
                 continue
             for inner in inner_tensors(tensor):
                 self._see(inner, False)
                 if (record := self._record_of(inner)) is not None:
-                    record.resident = category
+                    record.resident, record.name = category, name
 
     def _mark_unknown(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors of this category, unless something is known of them for certain."""
@@ -222,8 +230,12 @@ class Storages:
     def _change(self, record: Record, delta: int, op: object, at: int | None = None) -> None:
         self.live += delta
         if delta:
-            event = (record, delta, self._phase, self._modules.name, op)
+            event = (record, delta, self._phase, self._modules.name, op, self.line(), self._now())
             self._events.append(event) if at is None else self._events.insert(at, event)
+
+    def _now(self) -> float:
+        """Seconds since the step began."""
+        raise NotImplementedError
 
     def _is_parameter(self, tensor: torch.Tensor) -> TypeGuard[Parameter]:
         return type(tensor) is Parameter

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -14,7 +15,7 @@ from torch.utils.module_tracker import ModuleTracker
 from memlab.categories import Category, Phase
 from memlab.errors import Stopped
 from memlab.oom import OutOfMemory, asked_bytes, is_out_of_memory
-from memlab.trace import Event
+from memlab.trace import Event, Storage
 from memlab.tracking import compiling, randomness
 from memlab.tracking.flops import FlopCounter
 from memlab.tracking.inplace import in_place
@@ -51,6 +52,7 @@ class Xray:
 
     start: dict[Category, int]
     events: tuple[Event, ...]
+    storages: tuple[Storage, ...]
     peak_allocated: int
     flops: int
 
@@ -97,6 +99,7 @@ class Tracker(Storages, TorchDispatchMode):
     # A step
 
     def __enter__(self) -> "Tracker":
+        self._begun = time.perf_counter()
         self._start_events()
         self._flops.total = 0
         self.sent = 0  # bytes, to other ranks in the step that is tracked, or was last
@@ -142,14 +145,27 @@ class Tracker(Storages, TorchDispatchMode):
         start: dict[Category, int] = {}
         for record in self._records:
             record.category = label(record, self._marks)
+        places: dict[Record, int] = {}
         events = tuple(
-            Event(delta, record.category, phase, module, operator(op).name)
-            for record, delta, phase, module, op in self._events
+            Event(
+                delta,
+                record.category,
+                phase,
+                module,
+                operator(op).name,
+                places.setdefault(record, len(places)),
+                line,
+                round(seconds, 7),
+            )
+            for record, delta, phase, module, op, line, seconds in self._events
         )
         for record, nbytes in self._held:
             if nbytes:
+                places.setdefault(record, len(places))
                 start[record.category] = start.get(record.category, 0) + nbytes
-        return Xray(start, events, self.peak, self._flops.total)
+        held = dict(self._held)
+        storages = tuple(_storage(record, held.get(record, 0)) for record in places)
+        return Xray(start, events, storages, self.peak, self._flops.total)
 
     # Operators
 
@@ -304,6 +320,9 @@ class Tracker(Storages, TorchDispatchMode):
             record.born = -1
         self._events.clear()
 
+    def _now(self) -> float:
+        return time.perf_counter() - self._begun
+
     # Hooks: they are process-wide, so they act only on the threads that are tracked
 
     def _tracked_thread(self) -> bool:
@@ -324,6 +343,11 @@ class Tracker(Storages, TorchDispatchMode):
         self._residents.gradients()
         self._optimizing_in_backward = self._autograd.is_bw
         self._forward_begun = False
+
+
+def _storage(record: Record, start: int) -> Storage:
+    dtype = str(record.dtype).removeprefix("torch.") if record.dtype is not None else ""
+    return Storage(record.name, tuple(map(int, record.shape)), dtype, record.category, start)
 
 
 def _starts_a_graph(func: Any, args: tuple[Any, ...]) -> bool:

@@ -105,6 +105,9 @@ class VirtualTracker(Tracker):
                 record.category = label(record, self._marks)
             self.history.end_step()
 
+    def _now(self) -> float:
+        return self.clock.now()
+
     def _see_result(self, out: Any, which: Result) -> None:
         """Take blocks for results now, when the operator's kernel does; for the rest they are taken after it."""
         results = out if isinstance(out, tuple | list) else (out,)

@@ -5,7 +5,7 @@ from typing import Any
 
 from memlab.tracking.operators import operator
 from memlab.vgpu.results import Answer
-from memlab.vgpu.time.estimate import likely_seconds
+from memlab.vgpu.time.estimate import FITTED, likely_seconds, likely_seconds_of
 from memlab.vgpu.time.roofline import least_seconds
 from memlab.vgpu.time.speeds import Speed
 from memlab.vgpu.time.work import NOTHING, Work, work_of
@@ -25,6 +25,9 @@ class Clock:
     def start(self) -> None:
         """Begin a step."""
         self.streams: defaultdict[int, defaultdict[Work, int]] = defaultdict(lambda: defaultdict(int))
+        self._busy: defaultdict[int, float] = defaultdict(float)  # seconds of each stream, so far
+        self._launched = 0.0  # seconds of the host
+        self._seconds: dict[Work, float] = {}
 
     def count(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, answer: Answer | None, stream: int
@@ -40,6 +43,14 @@ class Clock:
                 answer.work = work
         if work is not NOTHING:
             self.streams[stream][work] += 1
+            if (seconds := self._seconds.get(work)) is None:
+                seconds = self._seconds[work] = likely_seconds_of(work, self._speed)
+            self._busy[stream] += seconds
+            self._launched += FITTED.launch
+
+    def now(self) -> float:
+        """How long the step has probably taken so far: as :meth:`likely_seconds`, for each moment."""
+        return max(self._launched, *self._busy.values()) if self._busy else 0.0
 
     def least_seconds(self) -> float:
         """What the step takes at least."""

@@ -53,14 +53,18 @@ FITTED = Efficiency()
 def likely_seconds(streams: Mapping[int, Mapping[Work, int]], speed: Speed, efficiency: Efficiency = FITTED) -> float:
     """Seconds for what was given to each stream, how often each."""
     of_card = max(
-        (sum(_seconds(work, speed, efficiency) * count for work, count in given.items()) for given in streams.values()),
+        (
+            sum(likely_seconds_of(work, speed, efficiency) * count for work, count in given.items())
+            for given in streams.values()
+        ),
         default=0.0,
     )
     of_host = efficiency.launch * sum(sum(given.values()) for given in streams.values())
     return max(of_card, of_host)
 
 
-def _seconds(work: Work, speed: Speed, efficiency: Efficiency) -> float:
+def likely_seconds_of(work: Work, speed: Speed, efficiency: Efficiency = FITTED) -> float:
+    """Seconds of the card for one operator."""
     if work.kind in (Kind.TO_CARD, Kind.TO_HOST):
         return efficiency.kernel + work.read / (efficiency.bus * speed.bus)
     moved = (work.read + work.written) * (3 if work.turned else 1)  # read and written once more

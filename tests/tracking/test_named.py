@@ -1,0 +1,68 @@
+"""A trace knows each piece of memory: its name, its shape, when it comes and goes, and the line of the loop at work."""
+
+import inspect
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from memlab import measure, predict
+
+
+def train(device, *, batch_size=8):
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    while True:
+        loss = model(torch.ones(batch_size, 16, device=device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+@pytest.fixture(scope="module", params=["measured", "predicted"])
+def trace(request):
+    return measure(train, device="cpu") if request.param == "measured" else predict(train, gpu="T4")
+
+
+def test_parameters_gradients_and_state_have_their_names_and_shapes(trace):
+    shapes = {storage.name: storage.shape for storage in trace.storages if storage.name}
+    for name, parameter in nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).named_parameters():
+        for part in (name, f"{name}.grad", f"{name} exp_avg", f"{name} exp_avg_sq"):
+            assert torch.Size(shapes[part]).numel() == parameter.numel()
+    assert all(s.dtype == "float32" for s in trace.storages if s.name and not s.name.endswith("num_batches_tracked"))
+
+
+def test_each_event_belongs_to_a_storage_and_their_bytes_add_up(trace):
+    live = [storage.start for storage in trace.storages]
+    for event in trace.events:
+        live[event.storage] += event.bytes
+        assert live[event.storage] >= 0
+        assert trace.storages[event.storage].category is event.category
+    assert sum(live) == trace.allocated[-1]
+    assert sum(s.start for s in trace.storages) == sum(trace.start.values())
+
+
+def test_an_activation_has_the_shape_of_the_batch(trace):
+    born = {event.storage: event for event in reversed(trace.events) if event.bytes > 0}
+    shapes = {(born[i].module, s.shape) for i, s in enumerate(trace.storages) if i in born and s.start == 0}
+    assert ("0", (8, 32)) in shapes
+
+
+def test_the_line_at_work_is_that_of_the_loop(trace):
+    lines, first = inspect.getsourcelines(train)
+    said = {(event.phase.value, lines[event.line - first].strip()) for event in trace.events}
+    assert ("backward", "loss.backward()") in said
+    assert ("optimizer", "optimizer.step()") in said
+    assert "optimizer.zero_grad()" in {line for _, line in said}
+    assert any(phase == "forward" and line.startswith("loss = model(") for phase, line in said)
+
+
+def test_time_goes_on_and_a_prediction_ends_when_it_says(trace):
+    times = [event.seconds for event in trace.events]
+    assert times[0] >= 0
+    assert times[-1] > 0
+    assert all(a <= b for a, b in pairwise(times))
+    if trace.source == "predicted":
+        assert times[-1] <= trace.likely_seconds * 1.01
