@@ -49,6 +49,7 @@ LIGHT = {
     "floor": "#AFB8C1",
     "ghost": "#6E7781",
     "line": BLUE,
+    "mark": "#FFE69A",
 } | {category.name.lower(): color for category, color in CATEGORY_COLORS.items()}
 DARK = LIGHT | {
     "ink": "#F0F3F6",
@@ -62,6 +63,7 @@ DARK = LIGHT | {
     "floor": "#57606A",
     "ghost": "#9EA7B3",
     "line": "#3D94D1",
+    "mark": "#5C4A00",
     Category.HELD.name.lower(): "#FFFFFF",
     Category.COMMUNICATION.name.lower(): "#B0457B",
     Category.WORKSPACE.name.lower(): "#D0D0D0",

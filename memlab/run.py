@@ -262,6 +262,12 @@ class Run:
         )
 
     @property
+    def variables(self) -> list[Any]:
+        """The local variables of ``train``, which waits at a ``yield``."""
+        frame = self._generator.gi_frame
+        return list(frame.f_locals.values()) if frame is not None else []
+
+    @property
     def allocated(self) -> int:
         """Bytes allocated at this moment, between two steps: what the next one begins with."""
         return self._tracker.live

@@ -149,6 +149,11 @@ class ClusterRun:
         return [rank.steps for rank in self._ranks]
 
     @property
+    def variables(self) -> list[Any]:
+        """None of those of ``train``: they are in other processes."""
+        return []
+
+    @property
     def xray_step(self) -> int:
         """Of the X-ray that ``trace()`` would show."""
         trace = self._highest().trace

@@ -45,17 +45,17 @@ def _samples(trace: Trace) -> int | None:
 
 
 def facts(trace: Trace) -> str:
-    """The peak, the time and the rate of a run in one line of HTML, the numbers in bold; a bound is called one."""
+    """The peak, the time and the rate of a run in one line; a bound is called one."""
     paid = cost(trace)
-    words = [] if trace.oom else [f"<b>{trace.peak_text}</b> peak"]
+    words = [] if trace.oom else [f"{trace.peak_text} peak"]
     if paid.least and paid.seconds:
-        words.append(f"at least <b>{format_seconds(paid.least)}</b> a step, probably {format_seconds(paid.seconds)}")
+        words.append(f"at least {format_seconds(paid.least)} a step, probably {format_seconds(paid.seconds)}")
     elif paid.seconds:
-        words.append(f"<b>{format_seconds(paid.seconds)}</b> a step")
+        words.append(f"{format_seconds(paid.seconds)} a step")
     if paid.highest_rate and paid.rate:
-        words.append(f"at most <b>{rate_text(paid.highest_rate)}</b> samples/s, probably {rate_text(paid.rate)}")
+        words.append(f"at most {rate_text(paid.highest_rate)} samples/s, probably {rate_text(paid.rate)}")
     elif paid.rate:
-        words.append(f"<b>{rate_text(paid.rate)}</b> samples/s")
+        words.append(f"{rate_text(paid.rate)} samples/s")
     return " · ".join(words)
 
 

@@ -80,6 +80,6 @@ def still(view: View, sentence: str) -> str:
     """What a saved notebook shows of the panel, as HTML: title, picture, sentences, in the notebook's colours."""
     where = origin(view.trace, recorded=view.recorded)
     return (
-        f"<p><b>{escape(view.heading)}</b>, {escape(where)}: {facts(view.trace)}</p>"
+        f"<p><b>{escape(view.heading)}</b>, {escape(where)}: {escape(facts(view.trace))}</p>"
         f"{picture(view).html()}<p>{escape(sentence)}</p>"
     )

@@ -89,6 +89,13 @@ class Forecast:
             patient = not is_shown and self._is_learning_of(case)
             return self.worker.submit(partial(self._predict, case, False), case.key, patient=patient)
 
+    def foresee(self, case: Case, stopping: Stopping) -> Trace | None:
+        """In the worker's thread: what a case takes, to compare a run with; None where it cannot be predicted."""
+        if case.key not in self._remembered and case.key not in self._failed:
+            self._predict(case, True, stopping)
+        known = self._remembered.get(case.key)
+        return known.trace if known is not None else None
+
     def leave(self) -> None:
         """Something else is about to be shown."""
         with self._lock:

@@ -11,8 +11,10 @@ from memlab.errors import MemlabError
 from memlab.lab.access import access
 from memlab.lab.cells import forget, watch
 from memlab.lab.controls import LABEL_WIDTH, explain, make_control
-from memlab.lab.export import still
+from memlab.lab.export import picture, still
 from memlab.lab.look import box, button, header, line, menu, quietly, show
+from memlab.lab.picture import Picture
+from memlab.lab.rows import table
 from memlab.lab.session import Session
 from memlab.lab.style import style
 from memlab.lab.taking import Taking
@@ -136,9 +138,10 @@ class Lab:
         if self._panel.comm is None:
             self._build()  # it was closed
         screen = self.session.screen
-        picture = {"text/html": still(screen.view, screen.sentence)} if screen.view is not None else {}
+        saved = {"text/html": still(screen.view, screen.sentence)} if screen.view is not None else {}
+        self._draw_still()  # until the browser has loaded what draws
         watch(self)
-        show(self._panel, WITHOUT_WIDGETS, picture)
+        show(self._panel, WITHOUT_WIDGETS, saved)
 
     # Building
 
@@ -151,14 +154,19 @@ class Lab:
             control.on_change = partial(self._moved, name)
             control.on_refusal = session.refuse
         self._build_menus()
-        self._taking = Taking(session)
+        self._taking = Taking(session, [self._budget_box, self._replay_menu], self._reset)
         self._texts = {name: widgets.HTML() for name in _MARKUP}
+        self._picture = Picture(self._wished)
+        self._picture.code = session.code
+        self._still = widgets.HTML()
+        self._still.add_class("memlab-still")
+        self._is_used = False  # somebody has moved something: there is a browser
         body = widgets.HBox([self._left(), self._right()])
         body.add_class("memlab-body")
         top = widgets.HTML(style() + access("memlab") + header(session.title, session.device))
         self._panel = widgets.VBox([top, body])
         self._panel.add_class("memlab")
-        for name in (*_MARKUP, "settings", "rows"):  # last: a run may go on
+        for name in (*_MARKUP, "view", "run", "settings", "rows", "model", "gpu", "action"):  # last: a run may go on
             self._show(name)
 
     def _build_menus(self) -> None:
@@ -166,10 +174,10 @@ class Lab:
         cards = [(f"{card.name}: {format_bytes(card.room)}", card.name) for card in CARDS.values()]
         tip = "The card that predictions are for, and what PyTorch can have of it"
         self._card_menu = menu("predict for", cards, tip, value=session.gpu)
-        self._card_menu.observe(lambda change: session.choose_card(change["new"]), "value")
-        self._model_menu = menu("model", list(session.models), "The model that is predicted", value=session.model)
+        self._card_menu.observe(lambda change: self._used(session.choose_card, change["new"]), "value")
+        self._model_menu = menu("model", list(session.models), "The model on show", value=session.model)
         self._model_menu.layout.display = None if len(session.models) > 1 else "none"
-        self._model_menu.observe(lambda change: session.choose_model(change["new"]), "value")
+        self._model_menu.observe(lambda change: self._used(session.choose_model, change["new"]), "value")
         self._budget_box = widgets.Text(
             session.budget,
             placeholder="none, or 15 GiB",
@@ -186,24 +194,24 @@ class Lab:
         self._replay_menu.observe(lambda change: self._replay_chosen(change["new"]), "value")
 
     def _left(self) -> widgets.VBox:
-        """The controls, the buttons, what the run does and what the last move means, and what can be taken away."""
-        run = button("Run", f"Train {self.session.steps} steps with these settings", self._run_pressed, style="success")
-        stop = button("Stop", "End the run, or the prediction, that is going on", self.stop)
-        reset = button("Reset", "Move all controls back to where they began", self._reset)
+        """The controls, the buttons, what the run does and what the last move means, and a small menu."""
+        self._go = button("Run", f"Train {self.session.steps} steps with these settings", self._go_pressed)
+        self._go.layout = {"width": "auto", "height": "40px", "margin": "8px 2px"}
+        self._go.add_class("memlab-go")
+        keep = button(
+            "Keep", "Give the prediction on show a row in the table of runs", self.session.screen.keep, small=True
+        )
         controls = [control.widget for control in self._controls.values()]
-        menus = [self._model_menu, self._card_menu, self._budget_box, self._replay_menu]
-        buttons = widgets.HBox([run, stop, reset], layout={"margin": "8px 0 0 0"})
+        buttons = widgets.HBox([keep, self._taking.opener])
         said = [self._texts[name] for name in ("status", "pending", "note")]
-        left = widgets.VBox([*controls, *menus, buttons, *said, *self._taking.widgets])
+        left = widgets.VBox([*controls, self._model_menu, self._card_menu, self._go, buttons, *said, self._taking.box])
         left.add_class("memlab-left")
         return left
 
     def _right(self) -> widgets.VBox:
-        """The pictures and their sentence: beside the controls where there is room, else above them."""
-        pictures = [self._texts[name] for name in ("memory", "progress", "sentence")]
-        for picture in pictures:
-            picture.layout.width, picture.layout.margin = "100%", "0"
-        right = widgets.VBox(pictures)
+        """The picture; where the browser cannot draw it, a still one and the sentence."""
+        self._texts["sentence"].add_class("memlab-still")
+        right = widgets.VBox([self._picture, self._still, self._texts["sentence"]])
         right.add_class("memlab-right")
         return right
 
@@ -217,13 +225,47 @@ class Lab:
         value = getattr(screen, name)
         if name in self._texts:
             self._texts[name].value = _MARKUP[name](value)
-        if name in ("memory", "rows"):
+        if name in ("view", "nearly", "workspace"):
+            self._picture.shown = screen.picture()
+        if name in ("view", "rows"):
             self._taking.follow()
+        if name == "pending":
+            self._picture.stale = bool(value) and screen.nearly is None
+        elif name == "run":
+            self._picture.run = value
+        elif name == "rows":
+            self._picture.rows = table(value, screen.view.budget if screen.view else None)
         elif name == "settings":
             for setting, control in self._controls.items():
                 control.value = value[setting]
+        elif name == "model":
+            self._model_menu.value = value
+        elif name == "gpu":
+            self._card_menu.value = value
+        elif name == "action":
+            self._go.description = value
         elif name == "recorded":
             self._replay_menu.value = value if value in self.session.recorded else None
+        elif name == "sentence":
+            self._picture.sentence = value
+            if self._is_used and not self._picture.is_alive:
+                self._draw_still()
+
+    def _draw_still(self) -> None:
+        screen = self.session.screen
+        if screen.view is not None and screen.nearly is None:
+            self._still.value = picture(screen.view).html()
+
+    def _wished(self, wish: Mapping[str, Any]) -> None:
+        """A reader has asked the picture for something that the kernel does."""
+        if "bring_back" in wish:
+            self.session.bring_back(wish["bring_back"])
+        elif "stop" in wish:
+            self.session.stop()
+
+    def _used(self, choose: Callable[[Any], None], value: Any) -> None:
+        self._is_used = True
+        choose(value)
 
     def _reset(self) -> None:
         settings, model, gpu, budget = self._first
@@ -232,9 +274,13 @@ class Lab:
         self._model_menu.value, self._card_menu.value, self._budget_box.value = model, gpu, budget
 
     def _moved(self, name: str) -> None:
-        self.session.choose(name, self._controls[name].value)
+        self._used(partial(self.session.choose, name), self._controls[name].value)
 
-    def _run_pressed(self) -> None:
+    def _go_pressed(self) -> None:
+        self._is_used = True
+        if self.session.busy:
+            self.session.stop()
+            return
         try:
             self.session.start()
         except MemlabError as refusal:
@@ -257,12 +303,8 @@ def _close(widget: widgets.Widget) -> None:
     widget.close()
 
 
-_WIDGETS = {"_controls", "_card_menu", "_model_menu", "_budget_box", "_replay_menu", "_taking", "_texts", "_panel"}
-_MARKUP: dict[str, Callable[..., str]] = {
-    "memory": str,
-    "progress": str,
-    "sentence": box,
-    "status": line,
-    "pending": quietly,
-    "note": line,
+_WIDGETS = {
+    *("_controls", "_card_menu", "_model_menu", "_budget_box", "_replay_menu", "_taking", "_texts", "_panel"),
+    *("_picture", "_still", "_go"),
 }
+_MARKUP: dict[str, Callable[..., str]] = {"sentence": box, "status": line, "pending": quietly, "note": line}

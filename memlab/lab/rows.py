@@ -2,20 +2,16 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
 from typing import Any
 
-from memlab.lab.costs import cost, rate_text
-from memlab.lab.style import color
+from memlab.lab.costs import cost
 from memlab.lab.words import setting_text
 from memlab.trace import Trace
-from memlab.units import format_bytes, format_seconds
 
 MOST_ROWS = 30
-STAR = "★"
 
 
 @dataclass(frozen=True)
@@ -67,16 +63,6 @@ def add(rows: Sequence[Row], trace: Trace, names: Iterable[str], model: str = ""
     return (*rows, row)[-MOST_ROWS:]
 
 
-# The name that a menu shows, and what rows are put in order by; what is not known comes last.
-ORDERS: dict[str, Callable[[Row], Any]] = {
-    "newest first": lambda row: -row.number,
-    "lowest peak": lambda row: (row.failed, row.peak),
-    "shortest step": lambda row: row.seconds or float("inf"),
-    "most samples/s": lambda row: -(row.rate or 0),
-    "settings": lambda row: tuple(str(value).rjust(12) for value in row.settings.values()),
-}
-
-
 def best(rows: Iterable[Row], budget: int | None) -> set[int]:
     """The numbers of the fastest rows within the budget: of each kind one, where there is a choice of timed ones."""
     found = set()
@@ -87,52 +73,31 @@ def best(rows: Iterable[Row], budget: int | None) -> set[int]:
     return found
 
 
-def table(rows: Sequence[Row], order: str, budget: int | None) -> str:
-    """The rows as HTML, ``""`` for fewer than two: of their settings those that differ.
+def table(rows: Sequence[Row], budget: int | None) -> list[dict[str, Any]]:
+    """The rows as the picture's table has them: of their settings those that differ, the best that fits marked.
 
     Args:
-        order: one of :data:`ORDERS`.
-        budget: bytes; the best that fits is marked.
+        budget: bytes.
     """
-    if len(rows) < 2:
-        return ""
-    varied = [name for name in rows[-1].settings if len({str(row.settings.get(name)) for row in rows}) > 1]
+    names = rows[-1].settings if rows else ()
+    varied = [name for name in names if len({str(row.settings.get(name)) for row in rows}) > 1]
     marked = best(rows, budget)
-    ordered = sorted(sorted(rows, key=lambda row: -row.number), key=ORDERS[order])
-    head = "".join(f'<th scope="col" style="{_CELL}">{_whole(name)}</th>' for name in _HEADINGS)
-    body = "".join(_table_row(row, varied, row.number in marked) for row in ordered)
-    within = "within the budget" if budget is not None else "of those that fit"
-    note = f'<div style="color:{color("good")}">{STAR} the fastest {within}</div>' if marked else ""
-    look = f"border-collapse:collapse;width:100%;font-size:13px;line-height:1.4;color:{color('ink')}"
-    return f'<div style="background:{color("ground")};font-size:13px"><table style="{look}">' + (
-        f'<caption style="text-align:left;font-weight:600">Runs so far</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>{note}</div>"
-    )
+    return [_table_row(row, varied, row.number in marked) for row in rows]
 
 
-_HEADINGS = ("run", "settings", "peak", "a step", "samples/s")
-_CELL = "text-align:left;padding:3px 10px 3px 0;vertical-align:top;background:none"
-
-
-def _table_row(row: Row, varied: Iterable[str], is_best: bool) -> str:
-    texts = [setting_text(name, row.settings[name]) for name in varied if name in row.settings]
+def _table_row(row: Row, varied: Iterable[str], is_best: bool) -> dict[str, Any]:
+    names = [name for name in varied if name in row.settings] or list(row.settings)
     where = "measured" if row.source == "measured" else f"predicted, {row.device}"
-    settings = escape(", ".join(texts) or "the same")
-    source = escape(", ".join(filter(None, [row.model, where])))
-    cells = [
-        f'{settings}<div style="color:{color("quiet")};font-weight:400">{source}</div>',
-        "out of memory" if row.failed else _whole(format_bytes(row.peak)),
-        _whole(format_seconds(row.seconds)) if row.seconds else "",
-        rate_text(row.rate) if row.rate else "",
-    ]
-    weight = f"font-weight:600;color:{color('good')};" if is_best else ""
-    first = f'<th scope="row" style="{_CELL};font-weight:400">{_whole(f"{row.number} {STAR * is_best}".strip())}</th>'
-    rest = "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells)
-    return f'<tr style="{weight}border-top:1px solid {color("floor")}">{first}{rest}</tr>'
-
-
-def _whole(text: str) -> str:
-    return f'<span style="white-space:nowrap">{text}</span>'
+    return {
+        "number": row.number,
+        "settings": ", ".join(setting_text(name, row.settings[name]) for name in names),
+        "what": ", ".join(filter(None, [row.model, where])),
+        "peak": row.peak,
+        "seconds": row.seconds,
+        "rate": row.rate,
+        "failed": row.failed,
+        "best": is_best,
+    }
 
 
 def to_csv(rows: Sequence[Row]) -> str:

@@ -1,14 +1,15 @@
 """What there is to see of a session, whether or not anybody looks."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from memlab.lab.costs import facts
-from memlab.lab.drawing import memory_chart
+from memlab.categories import Category
+from memlab.lab.costs import cost, facts
 from memlab.lab.rows import Row, add
-from memlab.lab.words import difference, heading, origin
+from memlab.lab.words import heading, origin, without_workspace
 from memlab.trace import Trace
+from memlab.units import format_bytes
 
 
 class Words(NamedTuple):
@@ -23,13 +24,13 @@ SILENCE = Words("")
 
 @dataclass(frozen=True)
 class View:
-    """What the picture of memory shows.
+    """A step as the picture shows it.
 
     Attributes:
         trace: the run or the prediction.
         names: the settings to name in its title.
-        model: what is predicted, where that is not what Run trains.
-        ghosts: earlier runs, the newest last.
+        model: the model's name, where the panel has more than one.
+        outline: of a run: what was predicted of it, to draw behind.
         budget: bytes.
         room: bytes that PyTorch can have of the card.
         recorded: whether it ran on another machine.
@@ -38,7 +39,7 @@ class View:
     trace: Trace
     names: Collection[str] = ()
     model: str = ""
-    ghosts: Sequence[Trace] = ()
+    outline: Trace | None = None
     budget: int | None = None
     room: int | None = None
     recorded: bool = False
@@ -51,34 +52,48 @@ class View:
 
     @property
     def heading(self) -> str:
-        """What was set."""
+        """The settings."""
         return heading(self.trace, self.names, self.model)
 
-    def draw(self, *, workspace: bool = True) -> str:
-        """The picture, as HTML; without ``workspace`` that category has no area."""
-        return memory_chart(
-            self.trace,
-            [(ghost, difference(self.trace, ghost, self.names)) for ghost in self.ghosts],
-            heading=self.heading,
-            origin=origin(self.trace, recorded=self.recorded),
-            facts=facts(self.trace),
-            budget=self.budget,
-            room=self.room,
-            workspace=workspace,
-        )
+    def to_plain(self, *, workspace: bool = True) -> dict[str, Any]:
+        """The step with its words, as ``browser/picture.js`` draws it; without ``workspace`` that has no area."""
+        device = self.trace.device
+        limits = [(self.room, f"{device} · ", f"the {device}"), (self.budget, "budget ", "the budget")]
+        return {
+            "trace": self.trace.to_plain(),
+            "heading": self.heading,
+            "model": self.model,
+            "origin": origin(self.trace, recorded=self.recorded),
+            "facts": facts(self.trace),
+            "seconds": cost(self.trace).seconds,
+            "limits": [[count, f"{line}{format_bytes(count)}", name] for count, line, name in limits if count],
+            "hidden": [] if workspace else [str(Category.WORKSPACE)],
+            "outline": _outline(self.outline, self.trace) if self.outline is not None else None,
+        }
+
+
+def _outline(predicted: Trace, run: Trace) -> dict[str, Any]:
+    """A prediction to compare a run with; the CPU has no allocator, so there only tensors are compared."""
+    if run.peak_reserved is None:
+        return {"trace": without_workspace(predicted).to_plain(), "name": "predicted, without workspace:"}
+    return {"trace": predicted.to_plain(), "name": f"predicted for {predicted.device}:"}
 
 
 @dataclass
 class Screen:
-    """Two pictures, the words beside them and what the controls stand at.
+    """A picture, the words beside it and what the controls stand at.
 
     Attributes:
         settings: the value of each control, by name.
-        memory, progress: pictures as HTML, ``""`` for none.
-        view: what ``memory`` shows, None for nothing.
-        workspace: whether ``memory`` shows that category.
+        model: the name of the model on show.
+        gpu: the name of the card that predictions are for.
+        view: the step on show, None for nothing.
+        nearly: a step that is shown for a moment in its place, until it is predicted exactly.
+        run: how far a run has come, as :func:`memlab.lab.progress.progress` gives it; None for none.
+        action: the words on the button that begins a run, or ends it.
+        workspace: whether the picture has an area for it.
         rows: the runs so far, and the predictions that were kept.
-        sentence: what the pictures show, in words.
+        sentence: what the picture shows, in words.
         status: what the run does.
         note: what the learner's last move means.
         pending: what is being predicted and is not yet on show, ``""`` for nothing.
@@ -87,9 +102,12 @@ class Screen:
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
-    memory: str = ""
-    progress: str = ""
+    model: str = ""
+    gpu: str = ""
     view: View | None = None
+    nearly: View | None = None
+    run: dict[str, Any] | None = None
+    action: str = "Run"
     workspace: bool = True
     rows: tuple[Row, ...] = ()
     sentence: str = ""
@@ -107,13 +125,17 @@ class Screen:
 
     def look_at(self, view: View | None) -> None:
         """Draw something else, or the same again."""
-        self.view = view
-        if view is not None:
-            self.show(memory=view.draw(workspace=self.workspace))
+        self.nearly = None
+        self.show(view=view)
 
     def look_nearly_at(self, view: View) -> None:
         """Draw something for a moment; what can be taken away is what was on show before."""
-        self.show(memory=view.draw(workspace=self.workspace))
+        self.show(nearly=view)
+
+    def picture(self) -> dict[str, Any] | None:
+        """The step to draw now."""
+        view = self.nearly or self.view
+        return view.to_plain(workspace=self.workspace) if view is not None else None
 
     def keep(self) -> None:
         """Give the prediction on show a row; runs have one from the beginning."""

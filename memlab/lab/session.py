@@ -1,12 +1,14 @@
 """A panel without its widgets: settings that are chosen, runs and predictions of them, and what is said meanwhile."""
 
+import inspect
+import textwrap
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent import futures
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memlab import logbook
@@ -14,12 +16,13 @@ from memlab.cluster import ClusterRun
 from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
-from memlab.lab.checks import check_choices, check_models
+from memlab.lab.checks import OWN_MODEL, check_choices, check_models
 from memlab.lab.forecast import Forecast
-from memlab.lab.progress import steps_chart
+from memlab.lab.progress import progress, stop_text
 from memlab.lab.ranks import of_train, open_run, steps_of_ranks, steps_until
 from memlab.lab.remembered import Case
 from memlab.lab.rows import add
+from memlab.lab.samples import sample
 from memlab.lab.screen import SILENCE, Screen, View, Words
 from memlab.lab.words import ending, failure_sentence, heading, recorded_summary, summary
 from memlab.lab.worker import Job, Stopping
@@ -31,8 +34,8 @@ from memlab.units import format_bytes, parse_bytes
 from memlab.vgpu import find_card
 
 SECONDS_PER_FRAME = 0.1
-GHOSTS = 3
-FINAL = -2  # drawn once more when the run has ended: no step has this number
+STEPS_PER_SAMPLE = 10
+EARLIER = 3  # runs that the losses of the next are drawn over
 
 
 class Session:
@@ -45,10 +48,8 @@ class Session:
         choices: what may be chosen, by the name of the setting.
         screen: what there is to see.
         device: the name of the device that runs are measured on.
-        gpu: the name of the card that predictions are for.
         budget: of what is measured, as it was given or typed.
         models: what may be predicted, the settings that make it by its name; the last is what Run trains.
-        model: the name of the one that is.
     """
 
     def __init__(
@@ -71,19 +72,19 @@ class Session:
         self._runs = 0  # that wait or go on
         self._last_word = threading.RLock()  # of a run, against "Stopping.": what is said last must be true
         self._running: dict[str, Any] = {}
-        self._finished: deque[Trace] = deque(maxlen=GHOSTS)
+        self._finished: deque[Trace] = deque(maxlen=EARLIER)
         opened = open_device(device)
         Run(train, of_train(settings), opened, steps=steps, budget=budget)  # says at once what is wrong
         self.device = opened.name
         self.title = title or getattr(train, "__name__", "train").replace("_", " ").capitalize()
         self.recorded = recorded.runs(self.title, self.refuse)
         self.budget = f"{budget} B" if isinstance(budget, int) else budget or ""
-        self.gpu = find_card(gpu).name
+        self.screen.gpu = find_card(gpu).name
         self.models = check_models(train, models or {}, settings)
-        self.model = next(iter(self.models))
+        self.screen.model = next(iter(self.models))
         self._forecast = Forecast(train, self.choices, self.models, self.screen, self._budget_or_none)
         self._worker = self._forecast.worker
-        self.screen.say(f"Ready: Run trains {steps} steps.")
+        self.screen.say(self._ready)
         self.screen.show(sentence="Move a slider to see what a training step would take, press Run to train.")
 
     @property
@@ -95,6 +96,25 @@ class Session:
     def train(self) -> Train:
         """What the panel is of."""
         return self._train
+
+    @property
+    def model(self) -> str:
+        """The name of the model on show."""
+        return self.screen.model
+
+    @property
+    def gpu(self) -> str:
+        """The name of the card that predictions are for."""
+        return self.screen.gpu
+
+    @property
+    def code(self) -> dict[str, Any] | None:
+        """The lines of ``train``, and the number of the first in its file or cell; None where they cannot be read."""
+        try:
+            lines, first = inspect.getsourcelines(inspect.unwrap(self._train))
+        except (OSError, TypeError):
+            return None
+        return {"lines": textwrap.dedent("".join(lines)).splitlines(), "first": first}
 
     @property
     def prediction(self) -> Trace | None:
@@ -126,9 +146,10 @@ class Session:
         Raises:
             BadValue: for an unknown one.
         """
-        self.gpu = find_card(gpu).name
-        self._forecast.chose_card = True
-        self._moved()
+        if (name := find_card(gpu).name) != self.gpu:
+            self.screen.show(gpu=name)
+            self._forecast.chose_card = True
+            self._moved()
 
     def choose_model(self, name: str) -> None:
         """Predict another of the models.
@@ -138,8 +159,22 @@ class Session:
         """
         if name not in self.models:
             raise BadValue(f"model {name!r} is not on this panel: give one of {', '.join(map(repr, self.models))}.")
-        self.model = name
-        self._moved()
+        if name != self.model:
+            self.screen.show(model=name)
+            self._moved()
+
+    def bring_back(self, number: int) -> None:
+        """Choose what a row of the table had: its settings, its model and, of a prediction, its card."""
+        for row in self.screen.rows:
+            if row.number == number:
+                predicted = row.source == "predicted"
+                if predicted:
+                    self.screen.show(gpu=row.device)
+                self.screen.show(
+                    settings=self.screen.settings | dict(row.settings),
+                    model=row.model if predicted and row.model else OWN_MODEL,
+                )
+                self._moved()
 
     def choose_budget(self, text: str) -> None:
         """Change the budget of the next runs: a size, ``""`` or ``"none"``; other text is refused on the screen."""
@@ -233,12 +268,17 @@ class Session:
             self.screen.note_down(f"For the next run: {', '.join(changed)}." if changed else "")
         else:
             self.screen.note_down("")
+            self.screen.say(self._ready)  # how the last run ended is no longer of what is chosen
             self._end_replay()
             self.predict()
 
+    @property
+    def _ready(self) -> str:
+        return f"Ready: Run trains {self.steps} steps."
+
     def _end_replay(self) -> None:
         if self.screen.recorded is not None:
-            self.screen.show(recorded=None, progress="")
+            self.screen.show(recorded=None, run=None)
 
     def _parse_budget(self) -> int | None:
         return parse_bytes(self.budget) if self.budget not in ("", "none") else None
@@ -250,7 +290,8 @@ class Session:
 
     def _start(self, settings: dict[str, Any], budget: int | None) -> Job:
         self._running = running = self.screen.settings | settings
-        self.screen.show(settings={name: running[name] for name in self.choices})
+        # Prediction and run are of the same model, until another one is chosen.
+        self.screen.show(settings={name: running[name] for name in self.choices}, model=OWN_MODEL)
         self.screen.note_down("")
         self._end_replay()
         self._forecast.leave()
@@ -265,9 +306,8 @@ class Session:
             return  # something else was chosen meanwhile
         try:
             self.screen.look_at(View(trace, self.choices.keys(), recorded=True))
-            settings = heading(trace, self.choices)
-            progress = steps_chart(trace.steps, (), len(trace.steps), name="recorded run", settings=settings)
-            self.screen.show(progress=progress, sentence=recorded_summary(trace))
+            run = progress(trace.steps, len(trace.steps), name=f"recorded on {trace.device}")
+            self.screen.show(run=run, sentence=recorded_summary(trace))
         except Exception as error:  # it comes from outside: of what is in it anything may be wrong
             self.refuse(MemlabError(f"This recorded run cannot be drawn: {type(error).__name__}: {message(error)}"))
 
@@ -296,6 +336,7 @@ class Session:
             self.refuse(refusal)
 
     def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: Stopping) -> Trace | None:
+        outline = self._forecast.foresee(Case(settings, OWN_MODEL, self.gpu), stopping)
         run = open_run(
             self._train,
             settings,
@@ -305,36 +346,55 @@ class Session:
             stopping=stopping,
             on_wait=lambda: self.screen.say("Waiting for another run to end."),
         )
+        shown = _Shown(run, outline, budget)
         with suppress(Stopped), run:
-            # Said once: a screen reader reads out every change, and the chart counts the steps.
+            # Said once: a screen reader reads out every change, and the button counts the steps.
             self.screen.say("Training. Stop ends the run.")
-            self._draw_steps(run, budget, stopping)
+            self._draw_steps(shown, stopping)
+            if run.steps:
+                shown.sample = sample(run.variables, is_last=True) or shown.sample
+        self.screen.show(action="Run")
         if not run.steps:
             return None
-        self._draw(run, budget, FINAL)
+        self._draw(shown, going=False)
         return run.trace()
 
-    def _draw_steps(self, run: Run | ClusterRun, budget: int | None, stopping: Stopping) -> None:
-        drawn_at, drawn_step = 0.0, -1
-        for _ in steps_until(stopping, run):
+    def _draw_steps(self, shown: "_Shown", stopping: Stopping) -> None:
+        drawn_at = 0.0
+        for number, _ in enumerate(steps_until(stopping, shown.run)):
+            if number % STEPS_PER_SAMPLE == 0 and shown.run.trace().peak_reserved is None:
+                # Not on a card, whose allocator would remember it.
+                shown.sample = sample(shown.run.variables)
             if time.monotonic() - drawn_at >= SECONDS_PER_FRAME:
-                drawn_step = self._draw(run, budget, drawn_step)
+                self._draw(shown)
                 drawn_at = time.monotonic()
 
-    def _draw(self, run: Run | ClusterRun, budget: int | None, drawn_step: int) -> int:
-        """Draw what has changed; the memory chart only where there is a newer X-ray."""
-        ghosts = list(self._finished)
-        if run.xray_step != drawn_step:
-            trace = run.trace()
-            self.screen.look_at(View(trace, self.choices.keys(), ghosts=ghosts, budget=budget))
-            self.screen.show(sentence=summary(trace, ghosts, self._prediction_of(trace)))
-        earlier = [ghost.steps for ghost in ghosts]
-        over = {"name": "last run", "settings": heading(run.trace(), self.choices)} if drawn_step == FINAL else {}
-        self.screen.show(progress=steps_chart(run.steps, earlier, self.steps, steps_of_ranks(run), **over))
-        return run.xray_step
+    def _draw(self, shown: "_Shown", *, going: bool = True) -> None:
+        """Draw what has changed; the step only where there is a newer X-ray."""
+        run, earlier = shown.run, list(self._finished)
+        if run.xray_step != shown.xray_step or not going:
+            trace, shown.xray_step = run.trace(), run.xray_step
+            view = View(trace, self.choices.keys(), outline=shown.outline, budget=shown.budget)
+            self.screen.look_at(view)
+            self.screen.show(sentence=summary(trace, earlier, shown.outline))
+        said = progress(
+            run.steps,
+            self.steps,
+            name=", ".join(filter(None, ["" if going else "last run", heading(run.trace(), self.choices)])),
+            earlier=[trace.steps for trace in earlier],
+            ranks=steps_of_ranks(run),
+            sample=shown.sample,
+            going=going,
+        )
+        self.screen.show(run=said, **({"action": stop_text(run.steps, self.steps)} if going else {}))
 
-    def _prediction_of(self, trace: Trace) -> Trace | None:
-        """The newest prediction, if it is of the same settings."""
-        newest = self.prediction
-        same = newest and (newest.settings, newest.world_size) == (trace.settings, trace.world_size)
-        return newest if same else None
+
+@dataclass
+class _Shown:
+    """A run that goes on, and what of it has been drawn."""
+
+    run: Run | ClusterRun
+    outline: Trace | None  # what was predicted of it
+    budget: int | None
+    xray_step: int = -1
+    sample: str = ""

@@ -2,7 +2,9 @@
 
 import traceback
 from collections.abc import Iterable
+from dataclasses import replace
 
+from memlab.categories import Category
 from memlab.errors import MemlabError
 from memlab.protocol import Train
 from memlab.text import capital, message
@@ -63,11 +65,13 @@ def origin(trace: Trace, *, recorded: bool = False) -> str:
     return f"{'recorded' if recorded else 'measured'} on {trace.device}"
 
 
-def difference(trace: Trace, other: Trace, names: Iterable[str]) -> str:
-    """What an earlier run was set to where it differs from this one: ``before: batch 8``."""
-    here = set(_said(trace, names := list(names)))
-    there = [text for text in _said(other, names) if text not in here]
-    return f"before: {', '.join(there) or 'the same settings'}"
+def without_workspace(trace: Trace) -> Trace:
+    """A prediction's tensors alone, as a CPU counts them, without what libraries take and blocks are rounded up to."""
+    events = tuple(event for event in trace.events if event.category is not Category.WORKSPACE)
+    start: dict[Category, int] = {
+        category: count for category, count in trace.start.items() if category is not Category.WORKSPACE
+    }
+    return replace(trace, start=start, events=events)
 
 
 def _said(trace: Trace, names: Iterable[str]) -> list[str]:

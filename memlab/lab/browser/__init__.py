@@ -1,0 +1,1 @@
+"""What browsers are given: JavaScript and CSS, as they are."""

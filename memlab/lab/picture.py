@@ -1,0 +1,43 @@
+"""The picture as a widget: what the browser draws (``browser/picture.js``), and a still one where it cannot."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import anywidget
+from traitlets import Bool, Dict, List, Unicode
+
+
+@cache
+def browser_file(name: str) -> str:
+    """A file of ``browser/``, as text."""
+    return (files("memlab.lab.browser") / name).read_text(encoding="utf-8")
+
+
+class Picture(anywidget.AnyWidget):
+    """Draws what it is given; pointing, pinning and replaying need no kernel.
+
+    Attributes:
+        shown: a step with its words, as :meth:`memlab.lab.screen.View.to_plain` gives it; None for nothing.
+        run: how far a run has come, as :func:`memlab.lab.progress.progress` gives it; None for none.
+        rows: the table of runs.
+        code: the lines of ``train`` and the number of the first.
+        sentence: the same in words.
+        stale: whether what is shown is about to be replaced.
+        is_alive: set by the browser once its module has been loaded.
+    """
+
+    shown: Any = Dict(None, allow_none=True).tag(sync=True)
+    run: Any = Dict(None, allow_none=True).tag(sync=True)
+    rows: Any = List().tag(sync=True)
+    code: Any = Dict(None, allow_none=True).tag(sync=True)
+    sentence = Unicode().tag(sync=True)
+    stale = Bool(False).tag(sync=True)
+    is_alive = Bool(False).tag(sync=True)
+
+    def __init__(self, wished: Callable[[Mapping[str, Any]], None]):
+        """``wished`` takes what a reader asks of the kernel: ``{"bring_back": 3}``."""
+        self._esm = browser_file("picture.js")
+        super().__init__()
+        self.on_msg(lambda _, wish, buffers: wished(wish))

@@ -1,0 +1,101 @@
+"""What a model of the notebooks has learned so far, as text: how it goes on with a line, or which digits it reads."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+
+from memlab.data import image_batches
+from memlab.nets import GPT, ResNet, ViT
+
+LETTERS = 40  # of the line that is read
+DIGITS = 12
+GOES_ON = 60  # letters that a run's last sample writes by itself
+LINE = b"    def __init__(self, name=None, value=0):\n"  # as in nearly every file of the corpus
+
+
+def sample(values: Iterable[object], *, is_last: bool = False) -> str:
+    """Lines of what the first model among the values says now; ``""`` where none of them is a GPT, ViT or ResNet.
+
+    No random numbers are drawn and nothing of the model is changed, so the training is the same without it.
+
+    Args:
+        values: the local variables of a training loop.
+        is_last: whether time may be taken: a GPT then goes on with the line by itself.
+    """
+    for model in values:
+        if isinstance(model, GPT):
+            return "\n".join(_text(model, is_last))
+        if isinstance(model, ViT | ResNet):
+            return _digits(model)
+    return ""
+
+
+def _text(model: GPT, is_last: bool) -> Iterator[str]:
+    letters = torch.frombuffer(bytearray(LINE), dtype=torch.uint8).long()
+    letters = letters[: min(LETTERS, model.position_embedding.num_embeddings) + 1]
+    said = _answers(model, letters[None, :-1])[0]
+    right = int((said == letters[1:]).sum())
+    yield f"reads:  {_readable(letters[1:])}"
+    yield f"writes: {_readable(said)}  {right} of {len(said)} right"
+    if is_last:
+        yield f"goes on: {_readable(_continued(model, letters))}"
+
+
+def _continued(model: GPT, letters: Tensor) -> Tensor:
+    most = model.position_embedding.num_embeddings
+    for _ in range(GOES_ON):
+        letters = torch.cat([letters, _answers(model, letters[None, -most:])[0, -1:]])
+    return letters[-GOES_ON:]
+
+
+def _digits(model: nn.Module) -> str:
+    images, labels = _images(_image_size(model))
+    said = _answers(model, images)
+    right = int((said == labels).sum())
+    shown, guessed = (" ".join(map(str, digits.tolist())) for digits in (labels, said))
+    return f"digits:  {shown}\nguesses: {guessed}\n{right} of {len(labels)} right"
+
+
+@cache
+def _images(size: int) -> tuple[Tensor, Tensor]:
+    return next(islice(image_batches(DIGITS, size, split="held-out"), 1))
+
+
+def _image_size(model: nn.Module) -> int:
+    if isinstance(model, ViT):
+        return round(model.positions.shape[0] ** 0.5) * int(model.patches.kernel_size[0])
+    return 32  # any size will do
+
+
+def _answers(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The likeliest class of each input, on the host: what goes into the loss, taken where the head gives it."""
+    head = model.get_submodule("head")
+    device = next(model.parameters()).device
+    kept: list[Tensor] = []
+    hook = head.register_forward_hook(lambda module, given, logits: kept.append(logits.argmax(-1).cpu()))
+    try:
+        with _evaluating(model), torch.no_grad():
+            targets = torch.zeros(inputs.shape if inputs.dtype is torch.long else len(inputs), dtype=torch.long)
+            model(inputs.to(device), targets.to(device))
+    finally:
+        hook.remove()
+    return kept[-1]
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def _readable(letters: Tensor) -> str:
+    text = bytes(letters.tolist()).decode("ascii", errors="replace")
+    return "".join(letter if letter.isprintable() else "↵" if letter == "\n" else "·" for letter in text)
