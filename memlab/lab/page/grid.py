@@ -9,6 +9,7 @@ from typing import Any
 from memlab.errors import BadValue, MemlabError
 from memlab.lab.checks import other_model
 from memlab.lab.choices import Choice, Doubling, OneOf, Range, Switch
+from memlab.lab.export import picture
 from memlab.lab.ranks import WORLD_SIZE, of_train
 from memlab.lab.screen import View
 from memlab.lab.session import Session
@@ -35,18 +36,29 @@ class Axis:
 
 @dataclass(frozen=True)
 class Grid:
-    """All that a page can show: a picture (HTML) and a sentence for each combination of the axes' values.
-
-    ``model`` is what was predicted, ``""`` for the model that Run trains.
+    """All that a page can show: a step and a sentence for each combination of the axes' values.
 
     Combinations are counted as numbers are, the last axis first.
+
+    Attributes:
+        model: what was predicted, ``""`` for the model that Run trains.
+        shown: as :meth:`memlab.lab.screen.View.to_plain` gives them; None where there is no prediction.
+        code: the lines of ``train`` and the number of the first.
+        still: the step that it begins with as HTML, for browsers without JavaScript.
     """
 
     title: str
     model: str
     axes: tuple[Axis, ...]
-    pictures: tuple[str, ...]
+    shown: tuple[dict[str, Any] | None, ...]
     sentences: tuple[str, ...]
+    code: dict[str, Any] | None
+    still: str
+
+    @property
+    def start(self) -> int:
+        """The number of the combination that it begins with."""
+        return _number(self.axes)
 
 
 def choose_axes(session: Session, cards: Sequence[str], most: int = MOST_POINTS) -> tuple[Axis, ...]:
@@ -122,23 +134,33 @@ def predict_grid(session: Session, axes: Sequence[Axis], on_point: Callable[[int
     Args:
         on_point: called with the number of points done, after each.
     """
-    pictures, sentences = [], []
-    for number, chosen in enumerate(combinations(axes), start=1):
-        picture, sentence = point(session, chosen)
-        pictures.append(picture)
+    shown, sentences, start, still = [], [], _number(axes), ""
+    for number, chosen in enumerate(combinations(axes)):
+        view, sentence = point(session, chosen)
+        shown.append(view.to_plain() if view is not None else None)
         sentences.append(sentence)
-        on_point(number)
-    return Grid(session.title, other_model(session.model), tuple(axes), tuple(pictures), tuple(sentences))
+        if number == start and view is not None:
+            still = picture(view).html()
+        on_point(number + 1)
+    model = other_model(session.model)
+    return Grid(session.title, model, tuple(axes), tuple(shown), tuple(sentences), session.code, still)
 
 
-def point(session: Session, chosen: Mapping[str, Any]) -> tuple[str, str]:
-    """The picture and the sentence of one combination; where the loop itself refuses it, its words and no picture."""
+def _number(axes: Sequence[Axis]) -> int:
+    number = 0
+    for axis in axes:
+        number = number * len(axis.values) + axis.start
+    return number
+
+
+def point(session: Session, chosen: Mapping[str, Any]) -> tuple[View | None, str]:
+    """The step and the sentence of one combination; where the loop itself refuses it, its words alone."""
     settings = {name: value for name, value in chosen.items() if name != CARD} | session.models[session.model]
     try:
         trace = predict(session.train, gpu=chosen[CARD], world_size=settings.get(WORLD_SIZE), **of_train(settings))
     except MemlabError as error:
-        return "", f"No prediction: {error}"
+        return None, f"No prediction: {error}"
     except Exception as error:  # the loop's own
-        return "", f"Not possible with these settings: {type(error).__name__}: {message(error)}"
+        return None, f"Not possible with these settings: {type(error).__name__}: {message(error)}"
     view = View(trace, session.choices.keys(), other_model(session.model), room=find_card(trace.device).room)
-    return view.draw(), prediction_summary(trace, None)
+    return view, prediction_summary(trace, None)

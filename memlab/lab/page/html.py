@@ -4,31 +4,29 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from html import escape
-from importlib.resources import files
+from itertools import pairwise
+from typing import Any
 
-from memlab.lab.page.grid import Axis, Grid
+from memlab.lab.page.grid import Grid
+from memlab.lab.picture import browser_file
+from memlab.lab.style import style
 
-CURVE = re.compile(r'points="([^"]*)"')
+SHORTEST = 8  # lists with fewer values are not worth sharing
 
 
 def fragment(grid: Grid, *, with_script: bool = True) -> str:
     """HTML to put into any page: the panel, and without JavaScript the picture that it begins with.
 
     Args:
-        with_script: False where the page has :func:`script` and :func:`style` already.
+        with_script: False where the page has :func:`script` and :func:`memlab.lab.style.style` already.
     """
     name = "".join(letter if letter.isalnum() else "-" for letter in grid.title.lower())
-    start = _start(grid.axes)
-    still = f"{grid.pictures[start]}<p>{escape(grid.sentences[start])}</p>"
-    parts = [f"<style>{style()}</style>"] if with_script else []
-    parts.append(
-        f'<div class="memlab-panel" id="lab-{name}" data-grid="{packed(grid)}">'
-        f'<div class="memlab-still">{still}</div></div>'
-    )
-    return "".join([*parts, *([f"<script>{script()}</script>"] if with_script else [])])
+    still = f"{grid.still}<p>{escape(grid.sentences[grid.start])}</p>"
+    panel = f'<div class="memlab" id="lab-{name}" data-grid="{packed(grid)}">{still}</div>'
+    return f"{style()}{panel}<script>{script()}</script>" if with_script else panel
 
 
 def page(grid: Grid) -> str:
@@ -42,67 +40,65 @@ def page(grid: Grid) -> str:
 
 
 def packed(grid: Grid) -> str:
-    """The grid as base64 of compressed JSON (RFC 1951, which browsers unpack as ``deflate-raw``)."""
-    tables: dict[str, int] = {}
+    """The grid as base64 of compressed JSON (RFC 1951, which browsers unpack as ``deflate-raw``).
+
+    Steps that differ in one number have most columns in common. Each is written once, and columns of one name stand
+    together: RFC 1951 looks for repetitions in 32 KiB, less than one step.
+    """
+    steps = [_in_microseconds(shown) for shown in grid.shown]
+    lists = sorted({pair for step in steps for pair in _long_lists("", step)})
+    places = {text: place for place, (_, text) in enumerate(lists)}
     data = {
         "legend": ": ".join(filter(None, (grid.title, grid.model))),
         "axes": [asdict(axis) | {"values": [_text(value) for value in axis.values]} for axis in grid.axes],
-        "pictures": [_thinned(picture, tables) for picture in grid.pictures],
+        "shown": [_share(step, places) for step in steps],
         "sentences": grid.sentences,
-        "tables": list(tables),
+        "code": grid.code,
+        "shared": [json.loads(text) for _, text in lists],
     }
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return base64.b64encode(packer.compress(json.dumps(data).encode()) + packer.flush()).decode()
+    return base64.b64encode(packer.compress(json.dumps(data, separators=(",", ":")).encode()) + packer.flush()).decode()
 
 
-def unpacked(text: str) -> dict[str, object]:
-    """What :func:`packed` has packed, with the pictures as the page's script draws them."""
-    data = json.loads(zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS))
-    return data | {"pictures": [_whole(picture, data["tables"]) for picture in data["pictures"]]}
+def unpacked(text: str) -> dict[str, Any]:
+    """What :func:`packed` has packed; its steps are still in shared parts."""
+    return dict(json.loads(zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)))
 
 
-def _thinned(picture: str, tables: dict[str, int]) -> str:
-    """The picture with its curves' x coordinates as a number in the tables: many curves have the same, and differ in y.
-
-    That halves what is packed and more: RFC 1951 looks for repetitions in 32 KiB, less than one picture.
-    """
-
-    def thin(curve: re.Match[str]) -> str:
-        points = [point.split(",") for point in curve[1].split()]
-        number = tables.setdefault(" ".join(x for x, _ in points), len(tables))
-        return f'points="{number}:{" ".join(y for _, y in points)}"'
-
-    return CURVE.sub(thin, picture)
+def _in_microseconds(shown: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The times of events as what passes between them: the same in each block of a model, so they pack well."""
+    if shown is None:
+        return None
+    events = dict(shown["trace"]["events"])
+    times = [round(1e6 * seconds) for seconds in events.pop("seconds")]
+    events["microseconds"] = [later - earlier for earlier, later in pairwise([0, *times])]
+    return shown | {"trace": shown["trace"] | {"events": events}}
 
 
-def _whole(picture: str, tables: Sequence[str]) -> str:
-    def fill(curve: re.Match[str]) -> str:
-        number, _, heights = curve[1].partition(":")
-        points = zip(tables[int(number)].split(), heights.split(), strict=True)
-        return f'points="{" ".join(map(",".join, points))}"'
+def _long_lists(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """The lists of numbers or texts that are worth sharing, as JSON, each with its name."""
+    if isinstance(value, dict):
+        for part, inner in value.items():
+            yield from _long_lists(part, inner)
+    elif _is_long(value):
+        yield name, json.dumps(value)
 
-    return CURVE.sub(fill, picture)
+
+def _share(value: Any, places: Mapping[str, int]) -> Any:
+    """The value, in which ``{"$": 3}`` stands for the fourth of the shared lists."""
+    if isinstance(value, dict):
+        return {name: _share(part, places) for name, part in value.items()}
+    return {"$": places[json.dumps(value)]} if _is_long(value) else value
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > SHORTEST
 
 
 def script() -> str:
-    """The JavaScript that makes the panels of a page work."""
-    return _file("panel.js")
-
-
-def style() -> str:
-    """Their CSS."""
-    return _file("panel.css")
-
-
-def _file(name: str) -> str:
-    return (files("memlab.lab.page") / name).read_text(encoding="utf-8")
-
-
-def _start(axes: tuple[Axis, ...]) -> int:
-    number = 0
-    for axis in axes:
-        number = number * len(axis.values) + axis.start
-    return number
+    """The JavaScript that makes the panels of a page work: a classic script, which pages in a folder may load."""
+    text = re.sub(r"^export (default .*\n)?", "", browser_file("picture.js"), flags=re.MULTILINE)
+    return f'(() => {{\n"use strict";\n{text}\n{browser_file("page.js")}\n}})();\n'
 
 
 def _text(value: object) -> str:
