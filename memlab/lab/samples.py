@@ -37,24 +37,28 @@ def sample(values: Iterable[object], *, is_last: bool = False) -> str:
 def _text(model: GPT, is_last: bool) -> Iterator[str]:
     letters = torch.frombuffer(bytearray(LINE), dtype=torch.uint8).long()
     letters = letters[: min(LETTERS, model.position_embedding.num_embeddings) + 1]
-    said = _answers(model, letters[None, :-1])[0]
-    right = int((said == letters[1:]).sum())
-    yield f"reads:  {_readable(letters[1:])}"
-    yield f"writes: {_readable(said)}  {right} of {len(said)} right"
+    random = torch.Generator().manual_seed(0)
+    yield f"reads:   {_readable(letters[1:])}"
+    yield f"guesses: {_readable(_drawn(_logits(model, letters[None, :-1])[0], random))}"
     if is_last:
-        yield f"goes on: {_readable(_continued(model, letters))}"
+        yield f"writes:  {_readable(_continued(model, letters, random))}"
 
 
-def _continued(model: GPT, letters: Tensor) -> Tensor:
+def _continued(model: GPT, letters: Tensor, random: torch.Generator) -> Tensor:
     most = model.position_embedding.num_embeddings
     for _ in range(GOES_ON):
-        letters = torch.cat([letters, _answers(model, letters[None, -most:])[0, -1:]])
+        letters = torch.cat([letters, _drawn(_logits(model, letters[None, -most:])[0, -1:], random)])
     return letters[-GOES_ON:]
+
+
+def _drawn(logits: Tensor, random: torch.Generator) -> Tensor:
+    """A letter of each row, as likely as the model takes it to be: the likeliest would long be a space everywhere."""
+    return logits.float().softmax(-1).multinomial(1, generator=random)[:, 0]
 
 
 def _digits(model: nn.Module) -> str:
     images, labels = _images(_image_size(model))
-    said = _answers(model, images)
+    said = _logits(model, images).argmax(-1)
     right = int((said == labels).sum())
     shown, guessed = (" ".join(map(str, digits.tolist())) for digits in (labels, said))
     return f"digits:  {shown}\nguesses: {guessed}\n{right} of {len(labels)} right"
@@ -71,12 +75,12 @@ def _image_size(model: nn.Module) -> int:
     return 32  # any size will do
 
 
-def _answers(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The likeliest class of each input, on the host: what goes into the loss, taken where the head gives it."""
+def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The logits that go into the loss, on the host: taken where the head gives them."""
     head = model.get_submodule("head")
     device = next(model.parameters()).device
     kept: list[Tensor] = []
-    hook = head.register_forward_hook(lambda module, given, logits: kept.append(logits.argmax(-1).cpu()))
+    hook = head.register_forward_hook(lambda module, given, logits: kept.append(logits.cpu()))
     try:
         with _evaluating(model), torch.no_grad():
             targets = torch.zeros(inputs.shape if inputs.dtype is torch.long else len(inputs), dtype=torch.long)
@@ -98,4 +102,4 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 def _readable(letters: Tensor) -> str:
     text = bytes(letters.tolist()).decode("ascii", errors="replace")
-    return "".join(letter if letter.isprintable() else "↵" if letter == "\n" else "·" for letter in text)
+    return "".join({" ": "·", "\n": "↵"}.get(letter, letter if letter.isprintable() else "?") for letter in text)

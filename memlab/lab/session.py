@@ -291,7 +291,7 @@ class Session:
     def _start(self, settings: dict[str, Any], budget: int | None) -> Job:
         self._running = running = self.screen.settings | settings
         # Prediction and run are of the same model, until another one is chosen.
-        self.screen.show(settings={name: running[name] for name in self.choices}, model=OWN_MODEL)
+        self.screen.show(settings={name: running[name] for name in self.choices}, model=OWN_MODEL, action="Stop")
         self.screen.note_down("")
         self._end_replay()
         self._forecast.leave()
@@ -327,7 +327,7 @@ class Session:
         finally:
             with self._last_word:
                 self._runs -= 1
-                self.screen.show(status=words)
+                self.screen.show(status=words, **({} if self.busy else {"action": "Run"}))
 
     def _log(self, trace: Trace) -> None:
         try:
@@ -353,7 +353,6 @@ class Session:
             self._draw_steps(shown, stopping)
             if run.steps:
                 shown.sample = sample(run.variables, is_last=True) or shown.sample
-        self.screen.show(action="Run")
         if not run.steps:
             return None
         self._draw(shown, going=False)

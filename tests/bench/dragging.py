@@ -44,10 +44,10 @@ LABS = {
         "lab = Lab(train, batch_size=(1, 32), checkpoint_every=(0, 12), precision=['fp32', 'bf16'], device='cpu')\nlab",
     ),
 }
-PICTURE = ".jp-OutputArea-output svg[role=img]"
+PICTURE = ".memlab-chart svg"
 # Keeps the moment of every new picture of memory, and of the last thing that a person did.
 WATCH = """() => {
-    const picture = () => document.querySelector('.memlab-right')?.firstElementChild?.outerHTML;  // with its title
+    const picture = () => document.querySelector('.memlab-stage')?.outerHTML;  // with its title
     let last = picture();
     window.memlabRedraws = [];
     new MutationObserver(() => {

@@ -270,15 +270,16 @@ class Chart {
     const highest = Math.max(step.peak, other?.peak ?? 0, ...limits.map(([bytes]) => bytes), 1);
     this.top = (alone ? Math.max(...chunks(step.series.get(alone) ?? [1])) || 1 : Math.max(highest, Math.min(failed, 1.5 * highest)))
       / (1 - (2.2 * size) / (this.bottom - STRIP));
+    const phased = byTime ? step : reference; // whose phases stand below
     const xsOfOther = other && places(other, reference, byTime);
     const parts = [
-      this.shades(reference), this.axis(), this.areas(alone, hidden),
+      this.shades(phased), this.axis(), this.areas(alone, hidden),
       other && !alone ? this.outline(other, xsOfOther, "memlab-other") : "",
       alone ? "" : this.outline(step, this.xs, "memlab-line"),
       ...(alone ? [] : limits.map(([bytes]) => this.level(this.y(bytes), "memlab-limit"))),
       alone ? "" : this.failure(failed),
       '<g class="memlab-cursor"></g>',
-      this.labels(reference, other, xsOfOther, alone ? [] : limits, marks),
+      this.labels(phased, other, xsOfOther, alone ? [] : limits, marks),
     ];
     this.box.innerHTML = `<svg width="100%" height="${height}" font-size="${size}" aria-hidden="true">${parts.join("")}</svg>`;
     this.box.setAttribute("aria-valuemax", step.count);
@@ -328,11 +329,14 @@ class Chart {
     const { trace, count, total } = this.step;
     const says = trace.source === "measured" ? "measured" : "estimated";
     const base = this.height - 4;
-    const middle = this.byTime
-      ? `time in one step, ${says}${trace.source === "measured" ? "" : ` for ${trace.device}`}`
-      : `one step, ${counted(count, "event")}: an allocation or a free each`;
-    const ends = this.byTime ? this.write("0 s", this.left, base, "start") + this.write(formatSeconds(total), this.left + this.width, base, "end") : "";
-    return numbers + ends + this.write(middle, this.left + this.width / 2, base, "middle");
+    const ends = this.byTime ? ["0 s", formatSeconds(total)] : ["0", count.toLocaleString("en-US")];
+    const tried = this.byTime
+      ? [`time in one step, ${says}${trace.source === "measured" ? "" : ` on ${trace.device}`}`, `time in one step, ${says}`, `time, ${says}`, "time"]
+      : ["events of one step: an allocation or a free each", "events of one step", "events"];
+    const room = this.width - 2 * Math.max(...ends.map((text) => measured(text, this.size))) - this.size;
+    const middle = tried.find((text) => measured(text, this.size) < room) ?? "";
+    return numbers + this.write(ends[0], this.left, base, "start") + this.write(ends[1], this.left + this.width, base, "end")
+      + this.write(middle, this.left + this.width / 2, base, "middle");
   }
 
   level(y, kind) {
@@ -360,7 +364,8 @@ class Chart {
     const fits = (box) => box.top >= 0 && !taken.some((one) =>
       box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom);
     // In the first of its places where it meets no other; there is none: nowhere.
-    const put = (text, tried, kind) => {
+    const put = (words, tried, kind) => {
+      const text = words.trim();
       const width = measured(text, size, kind.includes("bold"));
       for (const [x, y, anchor] of tried) {
         const begin = x - { start: 0, middle: width / 2, end: width }[anchor];
@@ -379,7 +384,8 @@ class Chart {
     const named = new Set();
     for (const { name, begin, end } of longestFirst) {
       const text = name === "other" ? this.stripName(reference, begin, end) : name;
-      if (named.has(text) || (text === "other" && end - begin < reference.count / 20)) continue;
+      const isThin = xs[end] - xs[begin] < 0.03 && end < reference.count;
+      if (named.has(text) || (name === "other" && isThin)) continue;
       const middle = this.left + ((xs[begin] + xs[end]) / 2) * this.width;
       const made = put(text, [[middle, size + 3, "middle"]], "memlab-quiet");
       if (made) named.add(text);
@@ -393,7 +399,9 @@ class Chart {
       drawn += put(text, tried, "memlab-limit-name");
     }
     taken.push(...blocked);
-    const mark = (step, stepXs, text, hollow) => {
+    const mark = (step, stepXs, name, hollow) => {
+      const { oom } = step.trace;
+      const texts = oom ? [`${name} out of memory: ${oom.asked ? formatBytes(oom.asked) : "more"} asked`, `${name} out of memory`] : [`${name} ${formatBytes(step.peak)}`];
       const moment = step.trace.oom ? step.count : step.peakAt;
       const x = this.left + stepXs[moment] * this.width, y = this.y(step.allocated[moment]);
       const dot = step.trace.oom
@@ -402,11 +410,13 @@ class Chart {
       taken.push({ left: x - 6, right: x + 6, top: y - 6, bottom: y + 6 });
       const heights = [0.7, 1, 1.5, 2, 2.8, 3.6].map((n) => y - n * size).concat([1.6, 2.4, 3.2].map((n) => y + n * size));
       const tried = heights.flatMap((base) => [[x, base, "middle"], [x + 10, base, "start"], [x - 10, base, "end"]]);
-      return dot + put(text, [...tried, [x + 12, y + size / 3, "start"], [x - 12, y + size / 3, "end"]], step.trace.oom ? "memlab-bold memlab-limit-name" : "memlab-bold");
+      const kind = step.trace.oom ? "memlab-bold memlab-limit-name" : "memlab-bold";
+      const places = [...tried, [x + 12, y + size / 3, "start"], [x - 12, y + size / 3, "end"]];
+      return dot + texts.reduce((made, text) => made || put(text, places, kind), "");
     };
     if (this.alone) return drawn;
-    drawn += mark(this.step, this.xs, this.step.trace.oom ? "out of memory" : `${marks[0]} ${formatBytes(this.step.peak)}`.trim(), false);
-    if (other) drawn += mark(other, xsOfOther, other.trace.oom ? `${marks[1]}: out of memory` : `${marks[1]} ${formatBytes(other.peak)}`.trim(), true);
+    drawn += mark(this.step, this.xs, marks[0], false);
+    if (other) drawn += mark(other, xsOfOther, marks[1], true);
     return drawn;
   }
 
@@ -481,10 +491,11 @@ export class Picture {
     this.axisButton = pressable("by event", "What stands from left to right", () => { this.byTime = !this.byTime; this.draw(); });
     this.presentButton = pressable("Present", "As large as the window; Escape ends it", () => this.present());
     toolbar.append(this.pinButton, this.axisButton, pressable("Replay", "Go through the step once", () => this.replay()), this.presentButton);
-    const stage = element("div", { class: "memlab-stage" }, part("head"), this.chart.box, part("legend"), toolbar, part("run"));
-    const aside = element("aside", { class: "memlab-aside" }, part("difference"), part("answer"), part("code", "pre", { tabindex: 0, "aria-label": "the training loop" }));
+    const stage = element("div", { class: "memlab-stage" }, part("head"), this.chart.box, element("div", { class: "memlab-under" }, part("legend"), toolbar));
+    const code = part("code", "pre", { tabindex: 0, "aria-label": "the training loop" });
+    const aside = element("div", { class: "memlab-aside" }, part("difference"), code, part("answer"));
     root.classList.add("memlab-picture");
-    root.replaceChildren(element("div", { class: "memlab-main" }, stage, aside), part("sentence", "p", { role: "status" }), part("table"));
+    root.replaceChildren(element("div", { class: "memlab-main" }, stage, aside, part("run")), part("sentence", "p", { role: "status" }), part("table"));
     this.watcher = new ResizeObserver(() => this.resized());
     this.watcher.observe(this.chart.box);
     this.escape = (event) => this.presentKey(event);
@@ -548,9 +559,8 @@ export class Picture {
 
   // What the window leaves for the chart: the rest of its column stays as high as it is.
   room() {
-    const column = this.head.parentElement;
-    const rest = column.scrollHeight - this.chart.box.offsetHeight;
-    return Math.max(240, innerHeight - column.getBoundingClientRect().top - rest - 20);
+    const rest = this.root.offsetHeight - this.table.offsetHeight - this.chart.box.offsetHeight;
+    return Math.max(240, innerHeight - this.root.getBoundingClientRect().top - rest - 16);
   }
 
   say() {
@@ -559,7 +569,7 @@ export class Picture {
     const number = trace.oom ? "out of memory" : `${trace.is_lower_bound ? "at least " : ""}${formatBytes(step.peak)}`;
     const words = [shown.origin, ...this.limitWords(), ...this.comparison()];
     this.head.replaceChildren(
-      element("div", { class: "memlab-settings" }, element("b", {}, shown.heading), this.a ? element("span", {}, ` · A: ${this.a.shown.heading}, ${this.a.shown.origin}${this.pinned ? "" : ", not drawn: another model"}`) : ""),
+      element("div", { class: "memlab-settings" }, element("b", {}, shown.heading), this.a ? element("span", {}, `  beside A: ${this.nameOfA()}`) : ""),
       element("span", { class: `memlab-number${trace.oom ? " memlab-alert" : ""}` }, number),
       element("span", { class: "memlab-facts", title: shown.facts }, words.join(" · ")),
     );
@@ -575,6 +585,16 @@ export class Picture {
     if (this.sentence.textContent !== text) this.sentence.textContent = text;
   }
 
+  // What A was set to, where it is not as B.
+  nameOfA() {
+    const { shown, a: { shown: there } } = this;
+    const here = shown.heading.split(" · ");
+    const settings = there.heading.split(" · ").filter((setting) => !here.includes(setting));
+    const origin = there.origin === shown.origin ? [] : [there.origin];
+    const words = [...settings, ...origin].join(", ") || "the same settings";
+    return this.pinned ? words : `${words}, which is another model and not drawn`;
+  }
+
   focusLegend(name) {
     [...this.legend.children].find((button) => button.textContent === plural(name))?.focus();
   }
@@ -584,7 +604,8 @@ export class Picture {
     return shown.limits.map(([bytes, text, name]) => {
       const rest = bytes - step.peak;
       if (step.trace.oom) return "";
-      return rest >= 0 ? `fits ${name}, ${formatBytes(rest)} to spare` : `${formatBytes(-rest)} over ${name}`;
+      if (rest < 0) return `${formatBytes(-rest)} over ${name}`;
+      return name === "the budget" ? `${formatBytes(rest)} below the budget` : `fits, ${formatBytes(rest)} to spare`;
     }).filter(Boolean);
   }
 
@@ -605,6 +626,7 @@ export class Picture {
 
   differences() {
     const { step, pinned: a } = this;
+    this.root.classList.toggle("memlab-compared", Boolean(a));
     if (!a) return this.difference.replaceChildren();
     const here = step.atPeak(), there = a.step.atPeak();
     const rows = CATEGORIES.filter((name) => here.get(name) || there.get(name)).map((name) => {
@@ -624,6 +646,7 @@ export class Picture {
 
   asked(moment) {
     this.root.classList.toggle("memlab-asked", moment !== null);
+    this.root.classList.toggle("memlab-asked-right", moment !== null && this.chart.xs[moment] > 0.5);
     this.highlight(moment);
     const { step } = this;
     if (!step || moment === null) {
@@ -660,7 +683,7 @@ export class Picture {
       + (freed === null ? "outlives the step" : `freed in ${counted(freed - moment, "event")}, in ${this.step.text("phase", freed - 1)}`);
     return element("li", { title: life },
       element("i", { style: `background:${colorOf(category)}` }), element("span", {}, name), element("b", {}, formatBytes(count)),
-      element("small", {}, [shape, category, rank === 0 ? life : ""].filter(Boolean).join(" · ")));
+      element("small", {}, [shape, category === "workspace" ? "of libraries, and what blocks are rounded up to" : category, rank === 0 ? life : ""].filter(Boolean).join(" · ")));
   }
 
   highlight(moment) {
@@ -669,7 +692,7 @@ export class Picture {
     if (this.marked === number && this.code.childElementCount) return;
     this.marked = number;
     const { lines, first } = this.source;
-    this.code.replaceChildren(...lines.map((line, i) => element(first + i === number ? "mark" : "span", {}, `${line || " "}\n`)));
+    this.code.replaceChildren(...lines.map((line, i) => element(first + i === number ? "mark" : "span", {}, line || " ")));
     const mark = this.code.querySelector("mark");
     if (mark) this.code.scrollTop = mark.offsetTop - this.code.offsetTop - this.code.clientHeight / 2;
   }
@@ -773,7 +796,8 @@ export class Picture {
   // Arrow keys move the first slider where nothing else waits for them
   presentKey(event) {
     const panel = this.root.closest(".memlab");
-    if (event.key === "Escape" && this.chart.moment === null) this.leavePresent();
+    if (event.key === "Escape" && this.chart.pinned) this.chart.leave();
+    else if (event.key === "Escape") this.leavePresent();
     else if (event.key.startsWith("Arrow") && (document.activeElement === document.body || !panel.contains(document.activeElement) || document.activeElement === this.presentButton)) {
       panel.querySelector('.memlab-left [role="slider"], .memlab-left input[type="range"], .memlab-controls input')?.focus();
     } else return;
