@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memlab.errors import BadValue
+from memlab.protocol import plain
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Choice:
     def check(self, value: Any) -> None:
         """Raise :class:`BadValue` if the value is not one of the legal ones."""
         raise NotImplementedError
+
+    def read(self, said: Any) -> Any:
+        """The value that a trace names."""
+        return said
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,10 @@ class OneOf(Choice):
         if value not in self.options:
             legal = ", ".join(map(repr, self.options))
             raise BadValue(f"{self.label} {value!r} is not a choice: give one of {legal}.")
+
+    def read(self, said: Any) -> Any:
+        """The option that a trace names: what JSON lacks stands there as its text."""
+        return next((option for option in self.options if plain(option) == said), said)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,8 @@ class Forecast:
         """In the worker's thread: what a case takes, to compare a run with; None where it cannot be predicted."""
         if case.key not in self._remembered and case.key not in self._failed:
             self._predict(case, True, stopping)
-        known = self._remembered.get(case.key)
+        with self._lock:  # or a cell that begins would take it away meanwhile
+            known = self._remembered.get(case.key)
         return known.trace if known is not None else None
 
     def leave(self) -> None:
@@ -170,7 +171,8 @@ class Forecast:
 
     def _kind(self, case: Case) -> Hashable:
         """Equal for cases whose loops differ in numbers only."""
-        chosen = (repr(value) for name, value in case.chosen.items() if not is_number(self._choices[name]))
+        numbers = {name for name, choice in self._choices.items() if is_number(choice)}
+        chosen = (repr(value) for name, value in case.chosen.items() if name not in numbers)
         return case.model, *chosen
 
     def _keep(self, case: Case, known: Known, is_ahead: bool, age: int) -> None:

@@ -16,6 +16,7 @@ from memlab.lab.look import box, button, header, line, menu, quietly, show
 from memlab.lab.picture import Picture
 from memlab.lab.rows import table
 from memlab.lab.session import Session
+from memlab.lab.source import source
 from memlab.lab.style import style
 from memlab.lab.taking import Taking
 from memlab.lab.words import run_name
@@ -157,7 +158,7 @@ class Lab:
         self._taking = Taking(session, [self._budget_box, self._replay_menu], self._reset)
         self._texts = {name: widgets.HTML() for name in _MARKUP}
         self._picture = Picture(self._wished)
-        self._picture.code = session.code
+        self._picture.code = source(session.train)
         self._still = widgets.HTML()
         self._still.add_class("memlab-still")
         self._is_used = False  # somebody has moved something: there is a browser
@@ -174,10 +175,10 @@ class Lab:
         cards = [(f"{card.name}: {format_bytes(card.room)}", card.name) for card in CARDS.values()]
         tip = "The card that predictions are for, and what PyTorch can have of it"
         self._card_menu = menu("predict for", cards, tip, value=session.gpu)
-        self._card_menu.observe(lambda change: self._used(session.choose_card, change["new"]), "value")
+        self._card_menu.observe(lambda change: self._used(session.choose_card, change["new"], session.gpu), "value")
         self._model_menu = menu("model", list(session.models), "The model on show", value=session.model)
         self._model_menu.layout.display = None if len(session.models) > 1 else "none"
-        self._model_menu.observe(lambda change: self._used(session.choose_model, change["new"]), "value")
+        self._model_menu.observe(lambda change: self._used(session.choose_model, change["new"], session.model), "value")
         self._budget_box = widgets.Text(
             session.budget,
             placeholder="none, or 15 GiB",
@@ -227,14 +228,13 @@ class Lab:
             self._texts[name].value = _MARKUP[name](value)
         if name in ("view", "nearly", "workspace"):
             self._picture.shown = screen.picture()
-        if name in ("view", "rows"):
+        if name in ("view", "rows"):  # the view has the budget, within which a row is the best
             self._taking.follow()
-        if name == "pending":
-            self._picture.stale = bool(value) and screen.nearly is None
+            self._picture.rows = table(screen.rows, screen.view.budget if screen.view else None)
+        if name in ("pending", "nearly"):
+            self._picture.stale = bool(screen.pending) and screen.nearly is None
         elif name == "run":
             self._picture.run = value
-        elif name == "rows":
-            self._picture.rows = table(value, screen.view.budget if screen.view else None)
         elif name == "settings":
             for setting, control in self._controls.items():
                 control.value = value[setting]
@@ -263,9 +263,10 @@ class Lab:
         elif "stop" in wish:
             self.session.stop()
 
-    def _used(self, choose: Callable[[Any], None], value: Any) -> None:
-        self._is_used = True
-        choose(value)
+    def _used(self, choose: Callable[[Any], None], value: Any, chosen: Any) -> None:
+        if value != chosen:  # else the session has moved it, and nobody need be there
+            self._is_used = True
+            choose(value)
 
     def _reset(self) -> None:
         settings, model, gpu, budget = self._first
@@ -274,7 +275,8 @@ class Lab:
         self._model_menu.value, self._card_menu.value, self._budget_box.value = model, gpu, budget
 
     def _moved(self, name: str) -> None:
-        self._used(partial(self.session.choose, name), self._controls[name].value)
+        session = self.session
+        self._used(partial(session.choose, name), self._controls[name].value, session.screen.settings[name])
 
     def _go_pressed(self) -> None:
         self._is_used = True

@@ -1,30 +1,26 @@
 """A panel without its widgets: settings that are chosen, runs and predictions of them, and what is said meanwhile."""
 
-import inspect
-import textwrap
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent import futures
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from memlab import logbook
-from memlab.cluster import ClusterRun
 from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
 from memlab.lab.checks import OWN_MODEL, check_choices, check_models
 from memlab.lab.forecast import Forecast
-from memlab.lab.progress import progress, stop_text
-from memlab.lab.ranks import of_train, open_run, steps_of_ranks, steps_until
+from memlab.lab.live import LiveRun
+from memlab.lab.progress import progress
+from memlab.lab.ranks import of_train, open_run
 from memlab.lab.remembered import Case
 from memlab.lab.rows import add
-from memlab.lab.samples import sample
 from memlab.lab.screen import SILENCE, Screen, View, Words
-from memlab.lab.words import ending, failure_sentence, heading, recorded_summary, summary
+from memlab.lab.words import ending, failure_sentence, recorded_summary
 from memlab.lab.worker import Job, Stopping
 from memlab.protocol import Train, check_settings
 from memlab.run import Run
@@ -33,8 +29,6 @@ from memlab.trace import Trace
 from memlab.units import format_bytes, parse_bytes
 from memlab.vgpu import find_card
 
-SECONDS_PER_FRAME = 0.1
-STEPS_PER_SAMPLE = 10
 EARLIER = 3  # runs that the losses of the next are drawn over
 
 
@@ -108,15 +102,6 @@ class Session:
         return self.screen.gpu
 
     @property
-    def code(self) -> dict[str, Any] | None:
-        """The lines of ``train``, and the number of the first in its file or cell; None where they cannot be read."""
-        try:
-            lines, first = inspect.getsourcelines(inspect.unwrap(self._train))
-        except (OSError, TypeError):
-            return None
-        return {"lines": textwrap.dedent("".join(lines)).splitlines(), "first": first}
-
-    @property
     def prediction(self) -> Trace | None:
         """The newest prediction."""
         return self._forecast.newest
@@ -170,10 +155,9 @@ class Session:
                 predicted = row.source == "predicted"
                 if predicted:
                     self.screen.show(gpu=row.device)
-                self.screen.show(
-                    settings=self.screen.settings | dict(row.settings),
-                    model=row.model if predicted and row.model else OWN_MODEL,
-                )
+                chosen = {name: self.choices[name].read(said) for name, said in row.settings.items()}
+                model = row.model if predicted and row.model else OWN_MODEL
+                self.screen.show(settings=self.screen.settings | chosen, model=model)
                 self._moved()
 
     def choose_budget(self, text: str) -> None:
@@ -305,9 +289,12 @@ class Session:
         if self.screen.recorded is not trace:
             return  # something else was chosen meanwhile
         try:
-            self.screen.look_at(View(trace, self.choices.keys(), recorded=True))
+            view = View(trace, self.choices.keys(), recorded=True)
+            view.to_plain()  # what cannot be drawn is not on show, either
             run = progress(trace.steps, len(trace.steps), name=f"recorded on {trace.device}")
-            self.screen.show(run=run, sentence=recorded_summary(trace))
+            sentence = recorded_summary(trace)
+            self.screen.look_at(view)
+            self.screen.show(run=run, sentence=sentence)
         except Exception as error:  # it comes from outside: of what is in it anything may be wrong
             self.refuse(MemlabError(f"This recorded run cannot be drawn: {type(error).__name__}: {message(error)}"))
 
@@ -346,54 +333,12 @@ class Session:
             stopping=stopping,
             on_wait=lambda: self.screen.say("Waiting for another run to end."),
         )
-        shown = _Shown(run, outline, budget)
+        live = LiveRun(run, self.steps, self.screen, self.choices.keys(), budget, outline, self.traces)
         with suppress(Stopped), run:
             # Said once: a screen reader reads out every change, and the button counts the steps.
             self.screen.say("Training. Stop ends the run.")
-            self._draw_steps(shown, stopping)
-            if run.steps:
-                shown.sample = sample(run.variables, is_last=True) or shown.sample
+            live.follow(stopping)
         if not run.steps:
             return None
-        self._draw(shown, going=False)
+        live.draw(going=False)
         return run.trace()
-
-    def _draw_steps(self, shown: "_Shown", stopping: Stopping) -> None:
-        drawn_at = 0.0
-        for number, _ in enumerate(steps_until(stopping, shown.run)):
-            if number % STEPS_PER_SAMPLE == 0 and shown.run.trace().peak_reserved is None:
-                # Not on a card, whose allocator would remember it.
-                shown.sample = sample(shown.run.variables)
-            if time.monotonic() - drawn_at >= SECONDS_PER_FRAME:
-                self._draw(shown)
-                drawn_at = time.monotonic()
-
-    def _draw(self, shown: "_Shown", *, going: bool = True) -> None:
-        """Draw what has changed; the step only where there is a newer X-ray."""
-        run, earlier = shown.run, list(self._finished)
-        if run.xray_step != shown.xray_step or not going:
-            trace, shown.xray_step = run.trace(), run.xray_step
-            view = View(trace, self.choices.keys(), outline=shown.outline, budget=shown.budget)
-            self.screen.look_at(view)
-            self.screen.show(sentence=summary(trace, earlier, shown.outline))
-        said = progress(
-            run.steps,
-            self.steps,
-            name=", ".join(filter(None, ["" if going else "last run", heading(run.trace(), self.choices)])),
-            earlier=[trace.steps for trace in earlier],
-            ranks=steps_of_ranks(run),
-            sample=shown.sample,
-            going=going,
-        )
-        self.screen.show(run=said, **({"action": stop_text(run.steps, self.steps)} if going else {}))
-
-
-@dataclass
-class _Shown:
-    """A run that goes on, and what of it has been drawn."""
-
-    run: Run | ClusterRun
-    outline: Trace | None  # what was predicted of it
-    budget: int | None
-    xray_step: int = -1
-    sample: str = ""

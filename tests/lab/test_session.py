@@ -1,6 +1,8 @@
 """A session without a display: what runs, what is predicted, what is said, and what is refused."""
 
 import gc
+import json
+import re
 import subprocess
 import sys
 import threading
@@ -11,13 +13,14 @@ import pytest
 import torch
 from torch import nn
 
-from memlab import logbook
+from memlab import logbook, predict
 from memlab.errors import BadTrain, BadValue, MemlabError
 from memlab.lab import worker
 from memlab.lab.session import Session
 from memlab.lab.steady import MOST_STEPS
 from memlab.units import format_bytes
-from tests.lab.loops import Slow, train
+from memlab.vgpu import find_card
+from tests.lab.loops import Slow, SlowToRun, train
 from tests.waiting import SOON, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -38,8 +41,8 @@ def note(session):
 
 
 def test_a_session_needs_no_widgets():
-    code = "import sys; from memlab.lab.session import Session; print('ipywidgets' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    code = "import sys; from memlab.lab.session import Session; print({'ipywidgets', 'anywidget'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_run_trains_with_what_is_chosen_and_gives_the_trace():
@@ -53,33 +56,57 @@ def test_run_trains_with_what_is_chosen_and_gives_the_trace():
     assert session.run(optimizer="AdamW").settings["optimizer"] == "AdamW"  # no control, passed on
 
 
-def test_the_pictures_and_the_sentence_are_there_when_a_run_has_ended():
+def test_the_picture_the_losses_and_the_sentence_are_there_when_a_run_has_ended():
     session = make()
     trace = session.run()
     screen = session.screen
-    assert trace.sentence in screen.memory
-    assert "last run: step 5 of 5" in screen.progress  # it stays when a prediction is shown
-    assert ">batch 8</span>" in screen.progress
+    picture, run = screen.picture(), screen.run
+    assert picture["trace"] == trace.to_plain()
+    assert (picture["heading"], picture["origin"]) == ("batch 8", f"measured on {trace.device}")
+    assert (run["losses"], run["count"], run["xrays"]) == (list(trace.losses), 5, 3)
+    assert (run["name"], run["going"], screen.action) == ("last run, batch 8", False, "Run")
     assert screen.sentence.startswith(trace.sentence.capitalize()[0] + trace.sentence[1:])
     assert "bytes of live tensor storages" in screen.sentence
     assert status(session) == "Done after 5 of 5 steps. Ready."
+    predicted(session, batch_size=9)
+    assert (screen.picture()["heading"], screen.run) == ("batch 9", run)  # what the run learned stays on show
 
 
-def test_the_second_run_is_compared_with_the_first_and_drawn_over_it():
+def test_whatever_is_on_show_can_be_sent_to_a_browser():
+    """As JSON, which has no NaN."""
+
+    def diverging(device, *, batch_size=8):
+        for loss in (1.0, float("inf"), float("nan"), None):
+            yield loss
+
+    session = make(diverging)
+    session.run()
+    assert session.screen.run["losses"] == [1.0, "inf", "nan", None]
+    for what in (session.screen.picture(), session.screen.run):
+        assert json.loads(json.dumps(what, allow_nan=False)) == what
+
+
+def test_the_second_run_is_compared_with_the_first_and_its_losses_are_drawn_over_it():
     session = make()
     first, second = session.run(batch_size=8), session.run(batch_size=64)
     times = second.peak_allocated / first.peak_allocated
     said = f"That is {times:.2f} times the run before; a step takes 8.00 times its arithmetic."
     assert said in session.screen.sentence
-    assert "before: batch 8" in session.screen.memory
+    assert session.screen.run["earlier"] == [list(first.losses)]
+    for _ in range(3):
+        session.run()
+    assert session.screen.run["earlier"] == [list(second.losses)] * 3  # the same settings, the same losses
+    assert first not in session.traces
 
 
 def test_stop_ends_a_run():
-    slow = Slow()
+    slow = SlowToRun()
     session = make(slow, steps=100)
     job = session.start()
+    assert session.screen.action == "Stop"
     slow.step.release()
-    wait_for(lambda: "step 1 of 100" in session.screen.progress)
+    wait_for(lambda: session.screen.action.startswith("Stop · step 1 of 100"))
+    assert (len(session.screen.run["losses"]), session.screen.run["going"]) == (1, True)
     session.stop()
     assert status(session) == "Stopping."
     slow.step.release()
@@ -87,6 +114,21 @@ def test_stop_ends_a_run():
     assert trace is session.traces[-1]
     assert len(trace.steps) in (1, 2)  # within the step, or after it
     assert status(session) == f"Stopped after {len(trace.steps)} of 100 steps. Ready."
+    assert session.screen.action == "Run"
+    assert (len(session.screen.run["losses"]), session.screen.run["going"]) == (len(trace.steps), False)
+
+
+def test_stop_ends_a_run_that_has_not_begun_because_it_is_predicted_first():
+    slow = Slow()
+    session = make(slow)
+    job = session.start()
+    assert slow.in_step.wait(SOON)
+    session.stop()
+    assert (status(session), session.screen.action) == ("Stopping.", "Stop")
+    slow.step.release(MOST_STEPS)
+    assert job.result(SOON) is None
+    assert (status(session), session.screen.action) == ("Stopped before the first step. Ready.", "Run")
+    assert session.screen.view is None
 
 
 def test_stop_at_the_very_end_of_a_run_leaves_no_panel_that_says_it_is_stopping():
@@ -124,16 +166,20 @@ def test_running_out_of_memory_in_the_last_step_is_no_success():
 
 
 def test_a_second_run_ends_the_first():
-    slow = Slow()
+    slow = SlowToRun()
     session = make(slow, steps=3)
     first = session.start()
     wait_for(lambda: "Training" in status(session))
     assert slow.in_step.wait(SOON)
     second = session.start()
+    told = []
+    session.screen.on_change = lambda name: told.append(session.screen.action) if name == "action" else None
     slow.step.release(4)
     assert len(second.result(SOON).steps) == 3
     assert first.done()
     assert len(first.result().steps if first.result() else ()) < 2
+    assert [action for action in told if not action.startswith("Stop")] == ["Run"]  # once both have ended
+    assert told[-1] == "Run"
 
 
 def test_stop_before_start_says_that_nothing_runs():
@@ -143,7 +189,7 @@ def test_stop_before_start_says_that_nothing_runs():
 
 
 def test_what_is_chosen_during_a_run_counts_for_the_next_and_disturbs_nothing():
-    slow = Slow()
+    slow = SlowToRun()
     session = make(slow, steps=2)
     job = session.start()
     assert slow.in_step.wait(SOON)
@@ -153,6 +199,44 @@ def test_what_is_chosen_during_a_run_counts_for_the_next_and_disturbs_nothing():
     slow.step.release(2)
     assert job.result(SOON).settings["batch_size"] == 8
     assert len(job.result().steps) == 2
+    assert session.screen.settings == {"batch_size": 32}
+    assert status(session) == "Done after 2 of 2 steps. Ready."
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda session: session.choose("batch_size", 9),
+        lambda session: session.choose_card("L4"),
+        lambda session: session.choose_model("Wide"),
+        lambda session: session.bring_back(1),
+    ],
+)
+def test_what_is_chosen_after_a_run_takes_back_how_the_run_ended(choose):
+    session = make(models={"Wide": {"width": 64}})
+    session.run()
+    assert status(session) == "Done after 5 of 5 steps. Ready."
+    choose(session)
+    assert session.screen.status == ("Ready: Run trains 5 steps.", False)
+
+
+def test_what_is_chosen_after_a_failure_takes_the_alert_back():
+    session = make(raises(RuntimeError("mine")))
+    with pytest.raises(RuntimeError):
+        session.run()
+    assert session.screen.status.alert
+    session.choose("batch_size", 9)
+    assert session.screen.status == ("Ready: Run trains 5 steps.", False)
+
+
+def test_choosing_what_is_chosen_is_no_choice():
+    session = make(models={"Wide": {"width": 64}})
+    session.run()
+    session.choose("batch_size", 8)
+    session.choose_card("t4")
+    session.choose_model(session.model)
+    assert status(session) == "Done after 5 of 5 steps. Ready."
+    assert session.prediction is None
 
 
 def test_the_budget_takes_sizes_and_refuses_the_rest():
@@ -298,40 +382,48 @@ def test_what_is_chosen_is_predicted_before_anything_trains():
     session = make()
     session.choose("batch_size", 32)
     wait_for(lambda: "Predicted for a T4" in session.screen.sentence)
-    assert "predicted for a T4" in session.screen.memory
-    assert "T4 has 14.4 GiB" in session.screen.memory
+    picture = session.screen.picture()
+    assert picture["origin"] == "predicted for a T4"
+    assert picture["limits"] == [ROOM]
     assert "PyTorch would reserve" in session.screen.sentence
     assert session.traces == ()  # nothing has trained
     session.choose("batch_size", 8)
     wait_for(lambda: "the settings before" in session.screen.sentence)
 
 
+ROOM = [find_card("T4").room, "T4 · 14.4 GiB", "the T4"]
+
+
 def test_a_budget_is_drawn_beside_the_card_whatever_is_shown():
     session = make()
+
+    def limits():
+        return session.screen.picture()["limits"]
+
+    budget = [2048, "budget 2.00 KiB", "the budget"]
     predicted(session)
     session.choose_budget("2 KiB")
-    assert ">budget 2.00 KiB<" in session.screen.memory
+    assert limits() == [ROOM, budget]
     assert "over the budget" not in session.screen.sentence
     predicted(session, batch_size=64)
-    assert ">budget 2.00 KiB<" in session.screen.memory
-    assert "T4 has 14.4 GiB" in session.screen.memory
+    assert limits() == [ROOM, budget]
     assert " over the budget. " in session.screen.sentence
     session.run()
-    assert ">budget 2.00 KiB<" in session.screen.memory
+    assert limits() == [budget]  # it ran here, not on the card
     session.choose_budget("none")
-    assert "budget" not in session.screen.memory
+    assert limits() == []
 
 
 def test_the_time_left_is_said_only_while_a_run_goes_on():
-    slow = Slow()
+    slow = SlowToRun()
     session = make(slow, steps=2)
     job = session.start()
+    assert session.screen.action == "Stop"
     slow.step.release()
-    wait_for(lambda: "step 1 of 2" in session.screen.progress and " left<" in session.screen.progress)
+    wait_for(lambda: re.fullmatch(r"Stop · step 1 of 2 · [\d.]+ (us|ms|s)", session.screen.action))
     slow.step.release()
     job.result(SOON)
-    assert ">last run: step 2 of 2<" in session.screen.progress
-    assert " left<" not in session.screen.progress
+    assert session.screen.action == "Run"
 
 
 def test_another_card_is_predicted_at_once():
@@ -350,8 +442,9 @@ def test_past_the_cards_capacity_the_session_says_what_cuda_would():
     session = make(greedy, steps=1)
     session.choose("batch_size", 40)
     wait_for(lambda: "CUDA out of memory. Tried to allocate 1024.00 MiB." in session.screen.sentence)
-    assert "out of memory" in session.screen.memory
-    assert "T4: 14.4 GiB" in session.screen.memory
+    picture = session.screen.picture()
+    assert picture["trace"]["oom"]["asked"] == 2**30
+    assert picture["limits"] == [ROOM]
 
 
 def test_a_loop_that_cannot_be_predicted_can_still_be_measured():
@@ -403,15 +496,72 @@ def test_two_sessions_and_a_prediction_may_be_the_first_of_a_process_together():
     assert done.stdout.splitlines() == ["T4", "True ", "True "], done.stderr
 
 
-def test_a_run_names_what_was_predicted_for_it():
-    session = make()
-    session.choose("batch_size", 16)
-    wait_for(lambda: "Predicted for a T4" in session.screen.sentence)
-    wait_for(lambda: not session._worker.stop())
+@pytest.mark.parametrize("known", [False, True])
+def test_a_run_is_drawn_over_what_was_predicted_of_it_and_names_it(known):
+    session = make(gpu="L4")
+    if known:
+        predicted(session, batch_size=16)
+    trace = session.run(batch_size=16)
+    outline = session.screen.view.outline
+    assert outline == predict(train, gpu="L4", batch_size=16)
+    assert f"Predicted for an L4: {format_bytes(outline.peak_allocated)}." in session.screen.sentence
+    assert session.screen.view.trace == trace
+    assert (session.prediction is not None) == known  # what is foreseen is not on show
+    assert session.run(batch_size=2).settings["batch_size"] == 2
+    assert session.screen.view.outline == predict(train, gpu="L4", steps=2, batch_size=2)
+
+
+def test_a_run_is_predicted_once_and_again_when_a_cell_has_run():
+    calls = []
+
+    def counted(device, *, batch_size=8):
+        calls.append(device.type == "cpu")
+        yield from train(device, batch_size=batch_size)
+
+    session = make(counted)
+    calls.clear()
     session.run()
-    assert f"Predicted for a T4: {format_bytes(session.prediction.peak_allocated)}." in session.screen.sentence
-    session.run(batch_size=2)
+    session.run()
+    assert calls == [False, True, True]
+    session.hold()  # it may be another loop now
+    session.run()
+    assert calls[3:] == [False, True]
+
+
+def test_a_setting_without_a_control_is_a_part_of_what_is_predicted():
+    session = make()
+    session.run(optimizer="AdamW")
+    assert session.screen.view.outline == predict(train, gpu="T4", batch_size=8, optimizer="AdamW")
+
+
+def test_a_run_that_cannot_be_predicted_has_no_outline_and_says_nothing_of_it():
+    def branching(device, *, batch_size=8):
+        while True:
+            x = torch.randint(0, 9, (100 * batch_size,), device=device)
+            yield torch.bincount(x).sum().float()
+
+    session = make(branching)
+    session.run()
+    assert session.screen.picture()["outline"] is None
+    assert (note(session), status(session)) == ("", "Done after 5 of 5 steps. Ready.")
     assert "Predicted" not in session.screen.sentence
+
+
+def test_what_is_forgotten_while_a_run_is_foreseen_disturbs_nothing(monkeypatch):
+    session = make()
+    predicted(session)
+    remembered = session._forecast._remembered
+    was_there = type(remembered).__contains__
+
+    def forgotten(remembered, key):
+        there = was_there(remembered, key)
+        if threading.current_thread().name == "memlab lab":
+            session.hold()  # in between, a cell begins
+        return there
+
+    monkeypatch.setattr(type(remembered), "__contains__", forgotten)
+    assert len(session.run().steps) == 5
+    assert session.screen.view.outline is None
 
 
 MODELS = {"Wide": {"width": 512}, "Wider": {"width": 1024}}
@@ -422,21 +572,24 @@ def test_the_first_model_is_predicted_and_another_when_it_is_chosen_but_run_trai
     assert list(session.models) == ["Wide", "Wider", "the one that Run trains"]
     assert predicted(session, batch_size=4).settings["width"] == 512
     assert session.prediction.settings["batch_size"] == 4
-    assert ">Wide<" in session.screen.memory
-    assert "predicted for a T4" in session.screen.memory
+    picture = session.screen.picture()
+    assert (picture["heading"], picture["model"]) == ("batch 4 · Wide", "Wide")
+    assert picture["origin"] == "predicted for a T4"
     assert session.screen.sentence.startswith("Wide, predicted for a T4: ")
     trace = session.run()
     assert trace.settings["width"] == 16
-    assert "Predicted" not in session.screen.sentence  # that was of another model
+    assert session.model == "the one that Run trains"  # what is predicted now is of what has run
+    picture = session.screen.picture()
+    assert (picture["heading"], picture["model"]) == ("batch 4", "")
+    assert session.screen.view.outline.settings == trace.settings
+    assert f"Predicted for a T4: {session.screen.view.outline.peak_text}." in session.screen.sentence
+    assert predicted(session, batch_size=5).settings == trace.settings | {"batch_size": 5}
     session.choose_model("Wider")
     session._worker._latest.result(SOON)
     assert session.prediction.settings["width"] == 1024
-    session.choose_model("the one that Run trains")
-    session._worker._latest.result(SOON)
-    assert session.prediction.settings == trace.settings
+    session.choose_model("the one that Run trains")  # the last of them: it is known
+    assert session.prediction.settings["width"] == 16
     assert session.screen.sentence.startswith("Predicted for a T4: ")
-    session.run()
-    assert "Predicted for a T4: " in session.screen.sentence
     with pytest.raises(BadValue, match="model 'Widest' is not on this panel: give one of 'Wide', 'Wider'"):
         session.choose_model("Widest")
 
@@ -449,6 +602,55 @@ def test_only_predictions_of_one_model_are_compared():
     assert "the settings before" not in session.screen.sentence
     predicted(session, batch_size=64)
     assert "above the settings before" in session.screen.sentence
+
+
+def test_a_row_of_the_table_brings_back_settings_model_and_of_a_prediction_its_card():
+    session = make(optimizer=["SGD", "AdamW"], models={"Wide": {"width": 64}}, gpu="L4")
+    predicted(session, batch_size=4, optimizer="AdamW")
+    session.screen.keep()
+    session.run(batch_size=9, optimizer="SGD")
+    session.choose_card("T4")
+    session.bring_back(1)
+    assert session.screen.settings == {"batch_size": 4, "optimizer": "AdamW"}
+    assert (session.model, session.gpu) == ("Wide", "L4")
+    assert session.screen.picture()["heading"] == "batch 4 · optimizer AdamW · Wide"  # known, so at once
+    assert session.screen.picture()["origin"] == "predicted for an L4"
+    session.choose_card("T4")
+    session.bring_back(2)
+    assert session.screen.settings == {"batch_size": 9, "optimizer": "SGD"}
+    assert (session.model, session.gpu) == ("the one that Run trains", "T4")  # it ran on no card
+    session._worker._latest.result(SOON)
+    assert session.prediction.settings["batch_size"] == 9
+    before = session.screen.view
+    session.bring_back(3)  # there is none
+    assert (session.screen.view, session.screen.settings["batch_size"]) == (before, 9)
+
+
+def test_a_row_that_is_brought_back_during_a_run_counts_for_the_next():
+    slow = SlowToRun()
+    session = make(slow, steps=1)
+    slow.step.release()
+    session.run(batch_size=32)
+    job = session._start({"batch_size": 9}, None)
+    session.bring_back(1)
+    assert note(session) == "For the next run: batch size 32."
+    slow.step.release()
+    assert job.result(SOON).settings["batch_size"] == 9
+
+
+def test_a_row_brings_back_a_value_that_json_does_not_have():
+    def typed(device, *, dtype=torch.float32):
+        yield torch.ones(8, dtype=dtype, device=device).sum()
+
+    session = Session(
+        typed,
+        {"dtype": [torch.float32, torch.bfloat16]},
+        **{"steps": 1, "device": "cpu", "budget": None, "gpu": "T4", "title": None},
+    )
+    session.run(dtype=torch.bfloat16)
+    session.choose("dtype", torch.float32)
+    session.bring_back(1)
+    assert session.screen.settings == {"dtype": torch.bfloat16}
 
 
 def predicted(session, **settings):
@@ -547,7 +749,7 @@ def test_what_is_chosen_ends_the_prediction_of_what_was_chosen_before():
 
 
 def test_a_run_that_waits_for_another_says_so_and_can_be_stopped():
-    slow = Slow()
+    slow = SlowToRun()
     first, second = make(slow, steps=1), make()
     running = first.start()
     assert slow.in_step.wait(SOON)
@@ -582,10 +784,13 @@ def test_a_replay_ends_when_something_else_is_chosen():
     session.replay(trace)
     wait_for(lambda: "Recorded with torch" in session.screen.sentence)
     assert session.screen.recorded is trace
-    assert "step 5 of 5" in session.screen.progress
+    assert session.screen.picture()["origin"] == f"recorded on {trace.device}"
+    run = session.screen.run
+    assert (run["losses"], run["count"], run["going"]) == (list(trace.losses), 5, False)
+    assert run["name"] == f"recorded on {trace.device}"
     session.choose("batch_size", 9)
     assert session.screen.recorded is None
-    assert session.screen.progress == ""
+    assert session.screen.run is None
 
 
 def test_every_change_is_told_by_name_in_the_thread_that_makes_it():
@@ -595,9 +800,8 @@ def test_every_change_is_told_by_name_in_the_thread_that_makes_it():
     session.run(batch_size=9)
     here = threading.current_thread().name
     assert told == {
-        ("settings", here),
-        ("note", here),
-        *((name, "memlab lab") for name in ("status", "memory", "progress", "sentence", "rows")),
+        *((name, here) for name in ("settings", "model", "action", "note")),
+        *((name, "memlab lab") for name in ("status", "view", "run", "sentence", "rows", "action")),
     }
 
 

@@ -13,6 +13,7 @@ from memlab.lab.export import picture
 from memlab.lab.ranks import WORLD_SIZE, of_train
 from memlab.lab.screen import View
 from memlab.lab.session import Session
+from memlab.lab.source import source
 from memlab.lab.words import prediction_summary
 from memlab.run import predict
 from memlab.text import message
@@ -143,7 +144,7 @@ def predict_grid(session: Session, axes: Sequence[Axis], on_point: Callable[[int
             still = picture(view).html()
         on_point(number + 1)
     model = other_model(session.model)
-    return Grid(session.title, model, tuple(axes), tuple(shown), tuple(sentences), session.code, still)
+    return Grid(session.title, model, tuple(axes), tuple(shown), tuple(sentences), source(session.train), still)
 
 
 def _number(axes: Sequence[Axis]) -> int:
