@@ -16,7 +16,7 @@ from tests.environments import ROOT, pinned, python_of, python_with
 from tests.notebooks.cells import faults
 
 FILE = ROOT / "notebooks" / "00_start_here.ipynb"
-COLAB = ("ipykernel==6.17.1", "ipywidgets==7.7.1", "notebook==6.5.7")
+COLAB = ("ipykernel==6.17.1", "ipywidgets==7.7.1", "anywidget==0.11.0", "notebook==6.5.7")
 # Another Python that has them.
 OTHER_PYTHON = os.environ.get("MEMLAB_CLASSIC_PYTHON")
 
@@ -43,7 +43,7 @@ def run_all_classic_cells(page: Page) -> None:
 def python_as_colab() -> Path:
     """An environment with Colab's versions, on its Python 3.12 where there is one."""
     base = python_of("3.12")
-    wanted = [*pinned(without=["ipywidgets"]), *COLAB]
+    wanted = [*pinned(without=["ipywidgets", "anywidget"]), *COLAB]
     return python_with(f"classic-notebook-{Path(base).name}", wanted, base)
 
 

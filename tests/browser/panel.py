@@ -7,9 +7,11 @@ from pathlib import Path
 from playwright.sync_api import Locator, Page, expect
 
 SCREENSHOTS = os.environ.get("MEMLAB_SCREENSHOTS")  # a folder, for whoever wants to look
-SLIDERS = '[role="slider"], .ui-slider-handle'  # ipywidgets 8 and 7
+SLIDERS = '.memlab-left [role="slider"], .ui-slider-handle'  # ipywidgets 8 and 7
 PREDICTED = re.compile(r"^predicted for an? ")
-ENDED = re.compile(r"(Stopped|Done|Out of memory) after \d+ of \d+ steps\. Ready\.|Nothing is running")
+ENDED = re.compile(r"(Stopped|Done|Out of memory) after \d+ of \d+ steps\. Ready\.")
+GO = ".memlab-go"  # the button that begins a run, and ends it
+STOP = re.compile("^Stop")
 SOON = 120_000  # milliseconds, on a busy machine
 
 
@@ -48,13 +50,15 @@ class Panel:
 
     def heading(self) -> Locator:
         """The settings above the picture."""
-        return self.box.locator(".memlab-right b").first
+        return self.box.locator(".memlab-settings b").first
 
     def run(self) -> None:
-        """Run until a step has been measured and drawn, then stop."""
+        """Run until a step has been measured and drawn, then stop, if the run has not ended by itself."""
         self.press("Run")
         expect(self.box.get_by_text(re.compile("^measured on "))).to_be_visible(timeout=SOON)
-        self.press("Stop")
+        if self.box.get_by_role("button", name=STOP).count():
+            self.box.locator(GO).focus()
+            self.page.keyboard.press("Enter")
         expect(self.box.get_by_role("status").filter(has_text=ENDED)).to_be_visible(timeout=SOON)
 
     def shoot(self, name: str) -> None:
@@ -66,7 +70,7 @@ class Panel:
 
 def panels(page: Page) -> Locator:
     """All panels of a page."""
-    return page.locator(".memlab").filter(has=page.get_by_role("button", name="Stop", exact=True))
+    return page.locator(".memlab").filter(has=page.locator(GO))
 
 
 def _is_at_end(control: Locator) -> bool:

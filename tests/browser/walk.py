@@ -31,18 +31,20 @@ FOCUSED = (
 
 
 def open_all(panel: Panel) -> None:
-    """Two rows in the table of runs, the code, the links and a budget."""
+    """The small menu with a budget, the code and the links, two rows in the table of runs, and settings pinned as A."""
     box, page = panel.box, panel.page
+    panel.press("More")
     box.get_by_role("textbox", name="budget").fill("15 GiB")
     page.keyboard.press("Enter")
     panel.press("Keep")
     panel.choose("ArrowRight")
     expect(box.get_by_text(re.compile("^Predicting "))).to_have_count(0, timeout=SOON)  # a new picture takes links away
     panel.press("Keep")
-    expect(box.get_by_role("table", name="Runs so far")).to_be_visible(timeout=SOON)
+    expect(box.get_by_role("table", name=re.compile("^Runs and predictions"))).to_be_visible(timeout=SOON)
     box.get_by_role("button", name="Code", exact=True).focus()
     page.keyboard.press("Space")
     expect(box.get_by_role("textbox", name="code")).to_have_value(re.compile("import"), timeout=SOON)
+    panel.press("Pin as A")
     panel.press("Save")
     expect(box.get_by_role("link")).to_have_count(3, timeout=SOON)
 
@@ -117,9 +119,14 @@ def walk(panel: Panel) -> list[int]:
 
 
 def goes_down(panel: Panel) -> bool:
-    """Whether each control stands beside the one before it, or below."""
-    middles = [place["y"] + place["height"] / 2 for place in map(Locator.bounding_box, controls(panel))]
-    return all(later > earlier - 10 for earlier, later in pairwise(middles))
+    """Whether each control stands below the one before it, or beside it on the right."""
+    places = list(map(Locator.bounding_box, controls(panel)))
+    return all(_follows(earlier, later) for earlier, later in pairwise(places))
+
+
+def _follows(earlier: dict, later: dict) -> bool:
+    is_below = later["y"] + later["height"] / 2 > earlier["y"] + earlier["height"] / 2 - 10
+    return is_below or later["x"] >= earlier["x"] + earlier["width"] - 10
 
 
 def shows_focus(control: Locator) -> bool:
