@@ -13,6 +13,7 @@ from memlab.nets import GPT, ResNet, ViT
 
 LETTERS = 40  # of the line that is read
 DIGITS = 12
+BYTES = 256  # the vocabulary of a GPT that reads text, and not other tokens
 GOES_ON = 60  # letters that a run's last sample writes by itself
 LINE = b"    def __init__(self, name=None, value=0):\n"  # as in nearly every file of the corpus
 
@@ -27,11 +28,19 @@ def sample(values: Iterable[object], *, is_last: bool = False) -> str:
         is_last: whether time may be taken: a GPT then goes on with the line by itself.
     """
     for model in values:
-        if isinstance(model, GPT):
-            return "\n".join(_text(model, is_last))
-        if isinstance(model, ViT | ResNet):
-            return _digits(model)
+        if isinstance(model, GPT | ViT | ResNet):
+            try:
+                return _said(model, is_last)
+            except Exception:  # somebody has changed the model, or its card is full: the run goes on without
+                return ""
     return ""
+
+
+def _said(model: GPT | ViT | ResNet, is_last: bool) -> str:
+    if not isinstance(model, GPT):
+        return _digits(model)
+    reads_bytes = model.token_embedding.num_embeddings == BYTES
+    return "\n".join(_text(model, is_last)) if reads_bytes else ""
 
 
 def _text(model: GPT, is_last: bool) -> Iterator[str]:
@@ -92,12 +101,13 @@ def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    was_training = model.training
+    were_training = {module: module.training for module in model.modules()}  # a frozen part may not be
     model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for module, was_training in were_training.items():
+            module.training = was_training
 
 
 def _readable(letters: Tensor) -> str:
