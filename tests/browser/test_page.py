@@ -1,12 +1,13 @@
-"""A panel without Python, opened from a folder in a real browser and used from the keyboard and by touch."""
+"""A panel without Python, opened from a folder in a real browser and used by mouse, keyboard and touch."""
 
 import os
+import re
 
 import pytest
+from playwright.sync_api import expect
 
 from memlab import Lab, predict
 from memlab.lab.page import choose_axes, page, predict_grid
-from memlab.lab.page.grid import point
 from memlab.units import format_bytes
 from tests.browser.jupyter import browser_page, find_chromium
 from tests.lab.loops import train
@@ -14,11 +15,13 @@ from tests.lab.loops import train
 pytestmark = pytest.mark.skipif(
     not find_chromium() and not os.environ.get("CI"), reason="there is no Chromium to drive"
 )
+TOO_WIDE = 50_000  # its weights fit a T4, its gradients do not
 
 
 @pytest.fixture(scope="module")
 def session():
-    return Lab(train, batch_size=(1, 64), optimizer=["SGD", "Adam"], compiled=bool, title="Try it").session
+    lab = Lab(train, batch_size=(1, 64), optimizer=["SGD", "Adam"], width=[16, TOO_WIDE], title="Try it")
+    return lab.session
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +32,21 @@ def address(session, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser():
+def opened():
     with browser_page(1280, 720) as opened:
+        opened.faults = []
+        opened.on("pageerror", lambda error: opened.faults.append(str(error)))
         yield opened
+        assert opened.faults == []
+
+
+@pytest.fixture
+def browser(opened, address):
+    opened.set_viewport_size({"width": 1280, "height": 720})
+    opened.goto("about:blank")
+    opened.goto(address)
+    opened.locator(".memlab-chart svg").wait_for()
+    return opened
 
 
 def sentence(browser):
@@ -42,46 +57,179 @@ def peak(gpu, **settings):
     return f"peak {format_bytes(predict(train, gpu=gpu, **settings).peak_allocated)}"
 
 
-def test_it_draws_what_was_predicted(browser, address, session):
-    browser.goto(address)
-    drawn = browser.locator(".memlab-picture").first
-    drawn.wait_for()
-    picture, _ = point(session, {"batch_size": 8, "optimizer": "SGD", "compiled": False, "gpu": "T4"})
-    wanted = browser.evaluate(
-        "text => { const box = document.createElement('div'); box.innerHTML = text; return box.innerHTML; }", picture
-    )
-    assert drawn.inner_html() == wanted
+def answer(browser):
+    return browser.locator(".memlab-answer").inner_text()
 
 
-def test_it_answers_to_the_keyboard(browser, address):
-    browser.goto(address)
-    slider = browser.get_by_role("slider", name="batch size")
-    slider.focus()
-    browser.keyboard.press("End")
+def point_at_the_peak(browser):
+    box = browser.locator(".memlab-chart .memlab-dot").bounding_box()
+    browser.mouse.move(box["x"] + box["width"] / 2, box["y"] + 30)
+
+
+def choose_batch(browser, key):
+    browser.get_by_role("slider", name="batch size").focus()
+    browser.keyboard.press(key)
+
+
+def test_it_shows_what_was_predicted(browser):
+    trace = predict(train, gpu="T4", batch_size=8)
+    assert browser.locator(".memlab-number").inner_text() == format_bytes(trace.peak_allocated)
+    assert peak("T4", batch_size=8) in sentence(browser)
+    for category in trace.timeline:
+        expect(browser.get_by_role("button", name=category.plural, exact=True)).to_be_visible()
+
+
+def test_it_answers_to_the_keyboard(browser):
+    choose_batch(browser, "End")
     assert peak("T4", batch_size=64) in sentence(browser)
-    assert slider.get_attribute("aria-valuetext") == "64"
+    assert browser.get_by_role("slider", name="batch size").get_attribute("aria-valuetext") == "64"
     browser.get_by_role("combobox", name="optimizer").select_option("Adam")
     assert peak("T4", batch_size=64, optimizer="Adam") in sentence(browser)
     browser.get_by_role("combobox", name="predict for").select_option("H100")
     assert "H100" in sentence(browser)
-    assert browser.locator(".memlab-picture svg").count() > 0
+
+
+def test_a_slider_says_which_values_it_has(browser):
+    expect(browser.locator(".memlab-row").filter(has_text="batch size").locator("small")).to_have_text("1 · 8 · 64")
 
 
 def test_the_address_carries_the_settings(browser, address):
     browser.goto("about:blank")
     browser.goto(f"{address}#lab-try-it?batch_size=64&optimizer=Adam&gpu=H100")
-    browser.locator(".memlab-sentence").wait_for()
+    browser.locator(".memlab-chart svg").wait_for()
     assert peak("H100", batch_size=64, optimizer="Adam") in sentence(browser)
-    browser.get_by_role("slider", name="batch size").focus()
-    browser.keyboard.press("Home")
+    choose_batch(browser, "Home")
     assert "batch_size=1&optimizer=Adam" in browser.url
 
 
 def test_an_odd_address_is_where_it_begins(browser, address):
     browser.goto("about:blank")
     browser.goto(f"{address}#lab-try-it?batch_size=63&optimizer=%3Cb%3E")
-    browser.locator(".memlab-sentence").wait_for()
+    browser.locator(".memlab-chart svg").wait_for()
     assert peak("T4", batch_size=8) in sentence(browser)
+
+
+def test_pointing_at_the_peak_reads_the_tensors_that_are_alive_and_the_line_at_work(browser):
+    trace = predict(train, gpu="T4", batch_size=8)
+    point_at_the_peak(browser)
+    said = answer(browser)
+    assert f"alive: {format_bytes(trace.peak_allocated)}" in said
+    assert re.search("weight\\s+1.00 KiB\\s+16 \N{MULTIPLICATION SIGN} 16 float32 · parameter", said)
+    assert trace.peak_phase in said
+    line = browser.locator(".memlab-code mark").inner_text()
+    assert "backward" in line or "step" in line
+    browser.mouse.move(5, 5)
+    assert "Point at the chart" in answer(browser)
+
+
+def test_the_chart_is_asked_by_keys_alone(browser):
+    chart = browser.get_by_role("slider", name="moment of the step")
+    chart.focus()
+    browser.keyboard.press("Home")
+    assert "start of the step" in answer(browser)
+    assert chart.get_attribute("aria-valuenow") == "0"
+    browser.keyboard.press("ArrowRight")
+    assert "alive" in chart.get_attribute("aria-valuetext")
+    browser.keyboard.press("Enter")
+    peak_at = predict(train, gpu="T4", batch_size=8).peak_index
+    assert chart.get_attribute("aria-valuenow") == str(peak_at)
+    browser.keyboard.press("Escape")
+    assert "Point at the chart" in answer(browser)
+
+
+def test_a_click_keeps_the_place_and_a_second_one_lets_go(browser):
+    point_at_the_peak(browser)
+    browser.mouse.down()
+    browser.mouse.up()
+    kept = answer(browser)
+    browser.mouse.move(5, 5)
+    assert answer(browser) == kept
+    point_at_the_peak(browser)
+    browser.mouse.down()
+    browser.mouse.up()
+    browser.mouse.move(5, 5)
+    assert "Point at the chart" in answer(browser)
+
+
+def test_a_category_is_shown_alone(browser):
+    assert browser.locator(".memlab-chart polygon").count() > 2
+    button = browser.get_by_role("button", name="parameters", exact=True)
+    button.click()
+    assert browser.locator(".memlab-chart polygon").count() == 1
+    assert button.get_attribute("aria-pressed") == "true"
+    point = browser.locator(".memlab-chart").bounding_box()
+    browser.mouse.move(point["x"] + point["width"] / 2, point["y"] + 100)
+    assert "of parameters" in answer(browser)
+    button.click()
+    assert browser.locator(".memlab-chart polygon").count() > 2
+
+
+def test_a_is_pinned_and_b_is_told_apart_from_it_by_category(browser):
+    browser.get_by_role("button", name="Pin as A").click()
+    browser.get_by_role("combobox", name="optimizer").select_option("Adam")
+    plain, adam = (predict(train, gpu="T4", optimizer=name) for name in ("SGD", "Adam"))
+    rows = browser.locator(".memlab-difference tr").all_inner_texts()
+    more = adam.by_category["optimizer state"] - plain.by_category.get("optimizer state", 0)
+    assert f"optimizer state\t+{format_bytes(more)}" in rows
+    assert "parameters\tsame" in rows
+    share = round(100 * adam.peak_allocated / plain.peak_allocated)
+    expect(browser.locator(".memlab-facts")).to_contain_text(f"{share}% of A")
+    expect(browser.locator(".memlab-settings")).to_contain_text("beside A: optimizer SGD")
+    assert browser.locator(".memlab-chart .memlab-other").count() == 1
+    texts = browser.locator(".memlab-chart text").all_text_contents()
+    assert f"A {format_bytes(plain.peak_allocated)}" in texts
+    assert f"B {format_bytes(adam.peak_allocated)}" in texts
+    browser.get_by_role("button", name="Unpin A").click()
+    assert browser.locator(".memlab-chart .memlab-other").count() == 0
+
+
+def test_the_axis_is_time_or_events_and_says_which(browser):
+    texts = browser.locator(".memlab-chart text")
+    expect(texts.filter(has_text="time in one step, estimated on T4")).to_have_count(1)
+    browser.get_by_role("button", name="by event").click()
+    expect(texts.filter(has_text="events of one step")).to_have_count(1)
+    browser.get_by_role("button", name="by time").click()
+    expect(texts.filter(has_text="time in one step")).to_have_count(1)
+
+
+def test_out_of_memory_shows_the_request_that_failed(browser):
+    browser.get_by_role("combobox", name="width").select_option(str(TOO_WIDE))
+    oom = predict(train, gpu="T4", width=TOO_WIDE).oom
+    expect(browser.locator(".memlab-number")).to_have_text("out of memory")
+    drawn, limit = browser.locator(".memlab-failed").bounding_box(), browser.locator("line.memlab-limit").bounding_box()
+    assert drawn["y"] < limit["y"] < drawn["y"] + drawn["height"]  # it crosses the line
+    asked = f"out of memory: {format_bytes(oom.asked)} asked"
+    expect(browser.locator(".memlab-chart text").filter(has_text=asked)).to_have_count(1)
+
+
+@pytest.mark.parametrize(("size", "zoom"), [((1280, 720), 1), ((853, 480), 1.5)], ids=["projector", "150%"])
+def test_it_is_presented_as_large_as_the_window(browser, address, size, zoom):
+    context = browser.context.browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, device_scale_factor=zoom, offline=True
+    )
+    page = context.new_page()
+    page.goto(address)
+    page.get_by_role("button", name="Present").focus()
+    page.keyboard.press("Enter")
+    whole = page.locator(".memlab-present").bounding_box()
+    assert (whole["x"], whole["y"], whole["width"], whole["height"]) == (0, 0, *size)
+    assert page.locator(".memlab-chart svg").get_attribute("font-size") == "24"
+    for part in (
+        page.get_by_role("slider", name="batch size"),
+        page.locator(".memlab-chart"),
+        page.get_by_role("button", name="Leave"),
+    ):
+        box = part.bounding_box()
+        assert box["x"] >= 0
+        assert box["y"] >= 0
+        assert box["x"] + box["width"] <= size[0]
+        assert box["y"] + box["height"] <= size[1] + 1
+    page.keyboard.press("ArrowRight")  # a slider takes the arrow keys
+    page.keyboard.press("ArrowRight")
+    assert peak("T4", batch_size=64) in page.locator(".memlab-sentence").text_content()
+    page.keyboard.press("Escape")
+    assert page.locator(".memlab-present").count() == 0
+    context.close()
 
 
 def test_it_answers_to_touch_on_a_small_screen(browser, address):
@@ -92,5 +240,10 @@ def test_it_answers_to_touch_on_a_small_screen(browser, address):
     box = slider.bounding_box()
     page.touchscreen.tap(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
     assert peak("T4", batch_size=64) in sentence(page)
+    chart = page.locator(".memlab-chart")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + 60)
+    assert "alive:" in answer(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     context.close()

@@ -4,8 +4,9 @@
 // Words for numbers: as memlab/units.py has them.
 
 export function threeDigits(value) {
-  const size = Math.abs(value);
-  return value.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
+  const size = Math.abs(value), digits = size < 9.995 ? 2 : size < 99.95 ? 1 : 0, scaled = value * 10 ** digits;
+  const even = scaled % 1 === 0.5 && Math.floor(scaled) % 2 === 0 ? Math.floor(scaled) : Math.round(scaled);
+  return (even / 10 ** digits).toFixed(digits); // halves to the even side, as Python does
 }
 
 export function formatBytes(count) {
@@ -560,7 +561,7 @@ export class Picture {
   // What the window leaves for the chart: the rest of its column stays as high as it is.
   room() {
     const rest = this.root.offsetHeight - this.table.offsetHeight - this.chart.box.offsetHeight;
-    return Math.max(240, innerHeight - this.root.getBoundingClientRect().top - rest - 16);
+    return Math.max(150, innerHeight - this.root.getBoundingClientRect().top - rest - 16);
   }
 
   say() {
