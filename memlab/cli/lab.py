@@ -69,5 +69,6 @@ def _run_jupyterlab(options: list[str]) -> None:
             f"JupyterLab does not start in {sys.executable} ({error}): "
             'install it there with python -m pip install "jupyterlab>=4,<5".'
         ) from error
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # for the kernels, which share the cores with a browser
     with shared_processes():
         LabApp.launch_instance(options)

@@ -87,4 +87,5 @@ def _environment(ranks: int, address: str) -> dict[str, str]:
     own = Path(__file__).parents[2]  # the ranks run this memlab, wherever this process found it
     path = os.pathsep.join(filter(None, [str(own), os.environ.get("PYTHONPATH")]))
     # Without OMP_NUM_THREADS torchrun sets it to 1, and says so.
-    return {"OMP_NUM_THREADS": str(threads(ranks)), **os.environ, "PYTHONPATH": path, ADDRESS: address}
+    own_threads = {"OMP_NUM_THREADS": str(threads(ranks)), "OMP_WAIT_POLICY": "passive"}
+    return {**own_threads, **os.environ, "PYTHONPATH": path, ADDRESS: address}

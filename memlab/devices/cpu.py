@@ -1,10 +1,13 @@
 """The host, as a run sees it."""
 
 import gc
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
 from memlab.devices.base import Device
+from memlab.devices.threads import let_waiting_threads_sleep
 from memlab.tracking import Tracker
 
 
@@ -19,6 +22,11 @@ class Cpu(Device):
         """The name that pictures carry."""
         threads = torch.get_num_threads()
         return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+
+    def occupied(self, *belongings: Any) -> AbstractContextManager[object]:
+        """A run, beside other programs that compute."""
+        let_waiting_threads_sleep()
+        return nullcontext()
 
     def tracker(self, budget: int | None) -> Tracker:
         """A tracker that refuses what is past the budget."""

@@ -1,6 +1,9 @@
 import json
+import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -216,6 +219,21 @@ def test_a_folder_below_a_file_is_one_sentence(jupyter, tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("mine")
     assert cli.main(["lab", str(tmp_path / "notes.txt" / "deeper")]) == 2
     assert "a file is where a folder is needed" in capsys.readouterr().err
+
+
+def test_the_kernels_threads_sleep_while_they_wait_unless_the_reader_has_said_how(monkeypatch, shipped, mine):
+    started = []
+    app = SimpleNamespace(
+        LabApp=SimpleNamespace(launch_instance=lambda *_: started.append(os.environ["OMP_WAIT_POLICY"]))
+    )
+    monkeypatch.setattr(lab, "shipped_folder", lambda: shipped)
+    monkeypatch.setattr(lab, "shared_processes", nullcontext)
+    monkeypatch.setitem(sys.modules, "jupyterlab.labapp", app)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    cli.main(["lab", str(mine)])
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    cli.main(["lab", str(mine)])
+    assert started == ["active", "passive"]
 
 
 def test_without_jupyterlab_it_says_what_to_install(shipped, mine, monkeypatch, capsys):

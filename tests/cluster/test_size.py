@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from memlab.cluster import measure, size
+from memlab.cluster import launch, measure, size
 from memlab.errors import BadTrain, BadValue
 from tests.cluster import faulty
 
@@ -60,3 +60,10 @@ def test_a_loop_that_the_ranks_cannot_import_is_refused():
 
 def test_the_ranks_share_the_cores():
     assert [size.threads(ranks) for ranks in (1, 2, 4)] == [2, 1, 1]
+
+
+def test_the_ranks_threads_sleep_while_they_wait_unless_the_environment_says_how(monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert launch._environment(2, "")["OMP_WAIT_POLICY"] == "active"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert launch._environment(2, "")["OMP_WAIT_POLICY"] == "passive"
