@@ -1,13 +1,19 @@
 """What a ``train`` function is: a generator ``train(device, **settings)`` that yields its loss once a step."""
 
+import dis
+import functools
 import inspect
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
 from numbers import Real
 from types import GeneratorType
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from memlab.errors import BadTrain, BadValue
 
@@ -21,7 +27,7 @@ def own_settings(train: Train) -> dict[str, inspect.Parameter]:
     """The keyword arguments that ``train`` names, by name.
 
     Raises:
-        BadTrain: ``train`` does not take a device first, or has an argument that memlab itself takes.
+        BadTrain: ``train`` does not take a device first, has an argument that memlab itself takes, or does not yield.
     """
     if not callable(train):
         raise BadTrain(f"{train!r} is not a function: give a generator train(device, **settings) that yields its loss.")
@@ -33,7 +39,26 @@ def own_settings(train: Train) -> dict[str, inspect.Parameter]:
     named = {p.name: p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     for name in named.keys() & RESERVED:
         raise BadTrain(f"{name_of(train)} has a setting {name!r}, which memlab itself takes: give it another name.")
+    if not _may_give_a_generator(train):
+        raise BadTrain(f"{name_of(train)} has no 'yield': write 'yield loss' at the end of every training step.")
     return named
+
+
+def _may_give_a_generator(train: Any) -> bool:
+    """Whether ``train`` yields, or returns something, which may be another's generator. Else a call may never end."""
+    while isinstance(train, functools.partial):
+        train = train.func
+    code = getattr(train, "__code__", None) or getattr(train.__call__, "__code__", None)
+    if code is None or code.co_flags & inspect.CO_GENERATOR:
+        return True
+    return any(_returns_a_value(*pair) for pair in pairwise(dis.get_instructions(code)))
+
+
+def _returns_a_value(before: dis.Instruction, last: dis.Instruction) -> bool:
+    if last.opname == "RETURN_CONST":  # Python 3.12 and 3.13
+        return last.argval is not None
+    returns_none = before.opname == "LOAD_CONST" and before.argval is None and not last.is_jump_target
+    return last.opname == "RETURN_VALUE" and not returns_none
 
 
 def check_settings(train: Train, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,15 +84,32 @@ def start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> "G
     """Begin ``train``: its generator.
 
     Raises:
-        BadTrain: it is none.
+        BadTrain: it is none, or trains before it has given one.
     """
-    generator = train(device, **settings)
+    with _no_step_yet(train):
+        generator = train(device, **settings)
     if not isinstance(generator, GeneratorType):
         raise BadTrain(
             f"{name_of(train)} returned {_a(generator)}, not a generator: "
             "yield the loss once in every training step, as in 'yield loss'."
         )
     return generator
+
+
+@contextmanager
+def _no_step_yet(train: Train) -> Iterator[None]:
+    """A context in which an optimizer's step is refused in this thread: over endless batches many would follow."""
+    thread = threading.get_ident()
+
+    def refuse(*_: Any) -> None:
+        if threading.get_ident() == thread:
+            raise BadTrain(f"{name_of(train)} trains before it has yielded: write 'yield loss' in every training step.")
+
+    hook = register_optimizer_step_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def loss_of(value: Any, train: Train, computes: bool) -> float | None:

@@ -2,6 +2,8 @@
 
 import gc
 import warnings
+from functools import partial, wraps
+from itertools import count
 
 import numpy as np
 import pytest
@@ -229,6 +231,25 @@ def returns_a_number(device):
     return 3
 
 
+def yields_never(device):
+    raise AssertionError("it ran")
+
+
+class WithoutYield:
+    def __call__(self, device):
+        raise AssertionError("it ran")
+
+
+def returns_its_losses(device):
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer, losses = torch.optim.SGD([weight]), []
+    for _ in count():  # as over endless batches
+        losses.append((weight * weight).sum())
+        losses[-1].backward()
+        optimizer.step()
+    return losses
+
+
 def yields_nothing(device):
     yield from ()
 
@@ -257,6 +278,10 @@ def takes_keywords_only(*, device):
     ("bad", "words"),
     [
         (returns_a_number, "returned an int, not a generator"),
+        (yields_never, "yields_never has no 'yield': write 'yield loss'"),
+        (partial(yields_never), "partial has no 'yield'"),
+        (WithoutYield(), "WithoutYield has no 'yield'"),
+        (returns_its_losses, "returns_its_losses trains before it has yielded: write 'yield loss'"),
         (yields_nothing, "yielded nothing"),
         (yields_a_matrix, r"yielded a tensor of shape \(2, 3\)"),
         (yields_text, "yielded a str"),
@@ -270,6 +295,43 @@ def test_a_train_that_breaks_the_protocol_is_told_how_to_keep_it(bad, words):
     with pytest.raises(BadTrain, match=words) as refusal:
         measure(bad, device=DEVICE)
     assert ": " in str(refusal.value)
+
+
+def yields_one(device):
+    yield 1.0
+
+
+@wraps(yields_one)
+def wrapper(*args, **settings):
+    return yields_one(*args, **settings)
+
+
+class Yields:
+    def __call__(self, device):
+        yield 1.0
+
+    def method(self, device):
+        yield 1.0
+
+
+def either(device):
+    return None or yields_one(device)
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        partial(partial(yields_one)),
+        wrapper,
+        Yields(),
+        Yields().method,
+        lambda device: yields_one(device),
+        partial(lambda device: wrapper(device)),
+        either,
+    ],
+)
+def test_whatever_gives_a_generator_is_one(good):
+    assert measure(good, steps=1, device=DEVICE).losses == (1.0,)
 
 
 def needs_a_width(device, *, width):

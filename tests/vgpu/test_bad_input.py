@@ -1,5 +1,6 @@
 """What cannot be predicted is refused in one clear sentence, with what to do."""
 
+import itertools
 import linecache
 import re
 import subprocess
@@ -110,6 +111,20 @@ def test_what_measure_refuses_predict_refuses():
         predict(train)
     with pytest.raises(BadValue, match="has no setting 'width': its settings are batch_size"):
         predict(train, width=3)
+
+
+def test_a_loop_that_returns_its_losses_is_refused_at_its_first_step():
+    def train(device):
+        model = torch.nn.Linear(4, 4).to(device)
+        optimizer, losses = torch.optim.AdamW(model.parameters()), []
+        for _ in itertools.count():
+            losses.append(model(torch.ones(4, device=device)).sum())
+            losses[-1].backward()
+            optimizer.step()
+        return losses
+
+    with pytest.raises(BadTrain, match="train trains before it has yielded"):
+        predict(train)
 
 
 def test_what_train_raises_comes_out_as_it_is():
