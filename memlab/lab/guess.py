@@ -17,35 +17,46 @@ class Guess:
     Args:
         question: what is asked, as a sentence.
         choices: the answers to choose from; without them the answer is a number of bytes.
+        tolerance: how far off an answer in bytes may be and count as right, as a fraction of the truth.
 
     Attributes:
         answers: all answers so far, bytes or one of the choices each, the newest last. The newest is judged.
         actual: the true answer, None until :meth:`reveal`.
 
     Raises:
-        BadValue: fewer than two choices.
+        BadValue: fewer than two choices, or a tolerance that is no fraction.
     """
 
-    def __init__(self, question: str, *, choices: Sequence[str] | None = None):
+    def __init__(
+        self, question: str, *, choices: Sequence[str] | None = None, tolerance: float = guesses.TOLERANCE
+    ) -> None:
         if choices is not None and len(choices) < 2:
             raise BadValue(f"{choices!r} leaves no choice: give two answers or more, or none for a number of bytes.")
+        if not 0 <= tolerance < 1:
+            raise BadValue(f"tolerance={tolerance!r} is not a fraction: give 0.1, say, for 10%.")
         self.question = question
+        self.tolerance = tolerance
         self.choices = None if choices is None else tuple(choices)
         self.answers: list[int | str] = []
         self.actual: int | str | None = None
         self._open = True  # until the truth has been told
         self._score = ""
+        self._late = ""  # said of an answer that came after the truth
 
     def answer(self, value: str | int) -> "Guess":
-        """Commit to an answer: ``"5 GiB"``, bytes, or one of the choices. After the truth is told it changes nothing.
+        """Commit to an answer: ``"5 GiB"``, bytes, or one of the choices. It replaces an earlier one, until the truth is told.
 
         Raises:
             BadValue: it is no number of bytes, or none of the choices.
         """
         read = self._read(value)
-        if self._open and self.answers[-1:] != [read]:
+        if self.answers[-1:] == [read]:  # Enter, and then the button
+            return self
+        if self._open:
             self.answers.append(read)
             self._close()
+        else:
+            self._late = f"{self._text(read)} does not count any more, because the answer has been told."
         return self
 
     def reveal(self, actual: int | str, *, for_all: bool = False) -> "Revelation":
@@ -84,7 +95,7 @@ class Guess:
             return
         self._open = False
         with suppress(NotWritten, NotRead):  # the lesson goes on without a score
-            guesses.append(self.question, self.answers, self.actual)
+            guesses.append(self.question, self.answers, self.actual, self.tolerance)
             self._score = guesses.score()
 
     def _ipython_display_(self) -> None:
@@ -102,17 +113,22 @@ class Guess:
 
     def judgement(self, bold: str) -> str:
         """What is known so far, as a text; the verdict between two of ``bold``."""
-        told = self.actual is not None and (self.answers or not self._open)
-        if not told:
+        if self.actual is None or (self._open and not self.answers):
             return f"{self._said()} {NEXT}" if self.answers else "Write your answer into the box, and only then go on."
-        truth = self.actual if self.choices else format_bytes(int(self.actual or 0))
+        truth = f"It is {self._text(self.actual)}"
         if not self.answers:
-            return f"It is {truth}."
-        return " ".join(filter(None, (self._said(), f"It is {truth}: {bold}{self._how()}{bold}.", self._score)))
+            return " ".join(filter(None, (self._late, f"{truth}.")))
+        verdict = f"{truth}: {bold}{self._how()}{bold}."
+        return " ".join(filter(None, (self._late, self._said(), verdict, self._limit(), self._score)))
+
+    def _text(self, answer: int | str) -> str:
+        return str(answer) if self.choices else format_bytes(int(answer))
 
     def _said(self) -> str:
-        texts = [str(answer) if self.choices else format_bytes(int(answer)) for answer in self.answers]
-        return f"Your guess: {texts[0]}." if len(texts) == 1 else f"Your guesses: {', then '.join(texts)}."
+        texts = list(map(self._text, self.answers))
+        if len(texts) == 1:
+            return f"Your guess: {texts[0]}."
+        return f"Your guesses: {', then '.join(texts)}.{' The last one counts.' if self._open else ''}"
 
     def _how(self) -> str:
         if self.choices:
@@ -120,6 +136,14 @@ class Guess:
         error = self.error or 0.0
         percent = round(100 * abs(error))
         return "right" if percent == 0 else f"{percent}% too {'high' if error > 0 else 'low'}"
+
+    def _limit(self) -> str:
+        """How near is near enough, where that is not plain."""
+        if self.choices or not round(100 * abs(self.error or 0.0)):
+            return ""
+        within = f"within {100 * self.tolerance:.3g}%"
+        is_close = guesses.is_close(self.answers[-1], self.actual, self.tolerance)
+        return f"That is {within}, which counts as right." if is_close else f"To count as right it must be {within}."
 
 
 class Revelation:

@@ -9,7 +9,7 @@ from memlab.errors import NotRead
 from memlab.files import append_line
 from memlab.logbook import logbook_file
 
-CLOSE = 0.25  # of the truth: a guess of bytes that is as near as this counts as close
+TOLERANCE = 0.25  # of the truth: a guess of bytes that is as near as this counts as right, if nothing else is said
 
 
 def guesses_file() -> Path:
@@ -22,19 +22,21 @@ def guesses_file() -> Path:
     return logbook.with_name(f"{logbook.stem}-guesses.jsonl")
 
 
-def append(question: str, answers: Sequence[int | str], actual: int | str) -> None:
-    """Keep the guesses at a question, bytes or one of its choices, and the truth.
+def append(question: str, answers: Sequence[int | str], actual: int | str, tolerance: float) -> None:
+    """Keep the guesses at a question, bytes or one of its choices, the truth, and how near is near enough.
 
     Raises:
         NotWritten: the file cannot be written.
     """
     time = datetime.now().isoformat(timespec="seconds")
-    line = {"time": time, "question": question, "answers": list(answers), "actual": actual}
-    append_line(guesses_file(), json.dumps(line))
+    kept = {"question": question, "answers": list(answers), "actual": actual, "tolerance": tolerance}
+    append_line(guesses_file(), json.dumps({"time": time} | kept))
 
 
 def score() -> str:
-    """How many guesses there were and how many came close, in a sentence. A question counts once, the first time.
+    """How many guesses there were and how many were right, in a sentence. A question counts once, the first time.
+
+    The file is of all notebooks, for a kernel does not know in which one it is, and a restart should lose nothing.
 
     Raises:
         NotRead: the file cannot be read.
@@ -43,18 +45,20 @@ def score() -> str:
     for line in _lines():
         try:
             kept = json.loads(line)
-            first.setdefault(str(kept["question"]), _is_close(kept["answers"][-1], kept["actual"]))
+            close = is_close(kept["answers"][-1], kept["actual"], kept.get("tolerance", TOLERANCE))
+            first.setdefault(str(kept["question"]), close)
         except (ValueError, TypeError, LookupError, RecursionError, ArithmeticError):
             continue  # of a crash, or of another program
     if not first:
         return ""
     guesses = "guess" if len(first) == 1 else "guesses"
-    return f"So far {sum(first.values())} of {len(first)} {guesses} right or within a quarter."
+    return f"Your score in this and earlier notebooks: {sum(first.values())} of {len(first)} {guesses} right."
 
 
-def _is_close(answer: int | str, actual: int | str) -> bool:
+def is_close(answer: int | str, actual: int | str | None, tolerance: float) -> bool:
+    """Whether an answer counts as right: bytes may be off by ``tolerance`` times the truth."""
     if isinstance(answer, int) and isinstance(actual, int):
-        return abs(answer / actual - 1) <= CLOSE
+        return abs(answer / actual - 1) <= tolerance
     return answer == actual
 
 

@@ -21,7 +21,10 @@ def test_a_guess_is_kept_with_its_error():
     assert str(guess) == f"{QUESTION} Your guess: 150 MiB. Now run the next cell."
     shown = str(guess.reveal(100 * 2**20))
     assert guess.error == pytest.approx(0.5)
-    assert shown == "Your guess: 150 MiB. It is 100 MiB: 50% too high. So far 0 of 1 guess right or within a quarter."
+    assert shown == (
+        "Your guess: 150 MiB. It is 100 MiB: 50% too high. To count as right it must be within 25%. "
+        "Your score in this and earlier notebooks: 0 of 1 guess right."
+    )
     assert "It is 100 MiB: **50% too high**." in guess._repr_markdown_()
 
 
@@ -51,24 +54,65 @@ def test_several_guesses_are_kept_and_the_last_is_judged():
     assert json.loads(guesses.guesses_file().read_text())["answers"] == guess.answers
 
 
+def test_a_second_guess_replaces_the_first_and_says_so():
+    guess = Guess(QUESTION).answer("50 MiB").answer("90 MiB")
+    assert str(guess).endswith("Your guesses: 50.0 MiB, then 90.0 MiB. The last one counts. Now run the next cell.")
+
+
+def test_a_guess_after_the_truth_is_told_that_it_comes_late():
+    guess = Guess(QUESTION).answer("90 MiB")
+    guess.reveal(100 * 2**20)
+    box = box_of(guess)
+    box._answer.value = "90 MiB"
+    assert "any more" not in box._said.value
+    box._answer.value = "100 MiB"
+    late = "100 MiB does not count any more, because the answer has been told."
+    assert box._said.value.startswith(f"{late} Your guess: 90.0 MiB. It is 100 MiB: 10% too low.")
+    told = Guess("Of a class?")
+    told.reveal(100 * 2**20, for_all=True)
+    assert str(told.answer("100 MiB")) == f"Of a class? {late} It is 100 MiB."
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "score"),
+    [
+        ("50 MiB", "17% too low. To count as right it must be within 10%.", "0 of 1"),
+        ("55 MiB", "8% too low. That is within 10%, which counts as right.", "1 of 1"),
+        ("60 MiB", "right.", "1 of 1"),
+    ],
+)
+def test_how_near_is_near_enough_can_be_said(answer, said, score):
+    shown = str(Guess(QUESTION, tolerance=0.1).answer(answer).reveal("60 MiB"))
+    assert f"It is 60.0 MiB: {said} Your score" in shown
+    assert f"{score} guess right." in shown
+
+
+def test_a_guess_that_an_older_memlab_has_kept_was_right_within_a_quarter():
+    lines = ({"question": f"{actual}?", "answers": [100], "actual": actual} for actual in (80, 79))
+    guesses.guesses_file().write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert "1 of 2 guesses right" in guesses.score()
+
+
 def test_choices():
     guess = Guess("Which is it?", choices=["weights", "activations"]).answer("weights")
     assert "It is activations: not this one." in str(guess.reveal("activations"))
     assert guess.error is None
     right = Guess("And now?", choices=["weights", "activations"]).answer("weights")
-    assert "It is weights: right. So far 1 of 2 guesses right or within a quarter." in str(right.reveal("weights"))
+    assert "It is weights: right. Your score in this and earlier notebooks: 1 of 2 guesses right." in str(
+        right.reveal("weights")
+    )
 
 
 def test_a_question_counts_once():
     for answer in ("90 MiB", "100 MiB"):
         guess = Guess(QUESTION).answer(answer)
         shown = str(guess.reveal(300 * 2**20))
-    assert shown.endswith("So far 0 of 1 guess right or within a quarter.")
+    assert shown.endswith("Your score in this and earlier notebooks: 0 of 1 guess right.")
 
 
 def test_odd_lines_and_no_file_at_all_do_not_matter(tmp_path, monkeypatch):
     guesses.guesses_file().write_text('{"question": 1}\nnull\n[[[\n{"question": "?", "answers": [1], "actual": 0}\n')
-    assert "So far 1 of 1 guess" in str(Guess(QUESTION).answer(100).reveal(100))
+    assert "Your score in this and earlier notebooks: 1 of 1 guess" in str(Guess(QUESTION).answer(100).reveal(100))
     monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "logbook-guesses.jsonl" / "below" / "logbook.jsonl"))
     assert str(Guess(QUESTION).answer(100).reveal(100)).endswith("It is 100 B: right.")
 
@@ -85,6 +129,7 @@ def test_the_judgement_follows_from_the_numbers(answer, how):
         (lambda: Guess("?", choices=["a", "b"]).answer("c"), "'c' is not an answer here: give one of 'a', 'b'"),
         (lambda: Guess("?", choices=["a", "b"]).reveal("c"), "'c' is not an answer here"),
         (lambda: Guess("?", choices=["a"]), "leaves no choice"),
+        (lambda: Guess("?", tolerance=10), "tolerance=10 is not a fraction: give 0.1, say, for 10%"),
     ],
 )
 def test_what_is_no_answer_is_refused(make, words):
