@@ -28,10 +28,10 @@ class Picture(anywidget.AnyWidget):
         is_alive: set by the browser once its module has been loaded.
     """
 
-    shown: Any = Dict(None, allow_none=True).tag(sync=True)
-    run: Any = Dict(None, allow_none=True).tag(sync=True)
+    shown: Any = Dict(default_value=None, allow_none=True).tag(sync=True)
+    run: Any = Dict(default_value=None, allow_none=True).tag(sync=True)
     rows: Any = List().tag(sync=True)
-    code: Any = Dict(None, allow_none=True).tag(sync=True)
+    code: Any = Dict(default_value=None, allow_none=True).tag(sync=True)
     sentence = Unicode().tag(sync=True)
     stale = Bool(False).tag(sync=True)
     is_alive = Bool(False).tag(sync=True)

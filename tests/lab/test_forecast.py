@@ -25,6 +25,19 @@ def known(session):
     return {(entry.case.chosen["batch_size"], entry.case.is_endless) for entry in list(kept)}
 
 
+def pictures(session):
+    """The heading and the source of each picture from now on."""
+    drawn, screen = [], session.screen
+
+    def noted(name):
+        if name in ("view", "nearly"):
+            view = screen.nearly or screen.view
+            drawn.append((view.heading, view.trace.source))
+
+    screen.on_change = noted
+    return drawn
+
+
 def count_jobs(session, monkeypatch):
     jobs = []
     submit = session._worker.submit
@@ -35,13 +48,13 @@ def count_jobs(session, monkeypatch):
 def test_what_was_predicted_is_shown_again_at_once_in_the_thread_that_asks(monkeypatch):
     session = make(width=[16, 32])
     first = predicted(session, batch_size=4)
-    sentence, memory = session.screen.sentence, session.screen.memory
+    sentence, picture = session.screen.sentence, session.screen.picture()
     predicted(session, batch_size=64)
     jobs = count_jobs(session, monkeypatch)
     session.choose("batch_size", 4)
     assert jobs == []
     assert session.prediction == first
-    assert session.screen.memory == memory
+    assert session.screen.picture() == picture
     assert session.screen.sentence.startswith(sentence.rstrip("."))  # and then, what it is compared with
     assert "the settings before" in session.screen.sentence
     session.choose("width", 32)  # another setting, card or model is another thing
@@ -82,15 +95,19 @@ def test_between_two_that_are_known_the_picture_is_there_at_once_and_never_kept(
     monkeypatch.setattr(session._worker, "submit", lambda *given, **how: None)
     session.choose("batch_size", 32)
     screen = session.screen
-    assert "about this, until it is predicted exactly for a T4" in screen.memory
-    assert "batch 32" in screen.memory
+    picture = screen.picture()
+    assert picture["origin"] == "about this, until it is predicted exactly for a T4"
+    assert picture["heading"] == "batch 32"
     assert screen.sentence.startswith("About this, until it is predicted exactly: predicted for a T4: peak ")
     assert session.prediction is last
     assert screen.view.trace is last  # what can be taken away
+    assert screen.nearly.trace.source == "about"
     assert known(session) == {(1, False), (64, False)}
     monkeypatch.undo()
     assert predicted(session).source == "predicted"
-    assert "about this" not in (screen.memory + screen.sentence).lower()
+    assert screen.nearly is None
+    assert screen.picture()["origin"] == "predicted for a T4"
+    assert "about this" not in screen.sentence.lower()
 
 
 def test_an_older_prediction_does_not_take_the_place_of_what_is_nearly_right():
@@ -100,16 +117,16 @@ def test_an_older_prediction_does_not_take_the_place_of_what_is_nearly_right():
     predicted(session, batch_size=1)
     predicted(session, batch_size=64)
     session._forecast._steady.clear()
-    drawn = []
-    session.screen.on_change = lambda name: drawn.append(session.screen.memory) if name == "memory" else None
+    drawn = pictures(session)
     slow.in_step.clear()
     session.choose("batch_size", 8)
     assert slow.in_step.wait(SOON)
     session.choose("batch_size", 9)  # while 8 is being predicted
     slow.step.release(20)
     session._worker._latest.result(SOON)
-    assert ["batch 8" in picture for picture in drawn] == [True, *[False] * (len(drawn) - 1)]
-    assert ["about this" in picture for picture in drawn[:2]] == [True, True]
+    assert [heading for heading, _ in drawn] == ["batch 8", *["batch 9"] * (len(drawn) - 1)]
+    assert [source for _, source in drawn[:2]] == ["about", "about"]
+    assert drawn[-1] == ("batch 9", "predicted")
     assert session.prediction.settings["batch_size"] == 9
     assert (8, False) in known(session)
 
@@ -120,12 +137,11 @@ def test_while_nothing_like_it_is_known_older_predictions_are_shown_on_the_way()
     session.choose("batch_size", 16)
     assert slow.in_step.wait(SOON)
     session.choose("batch_size", 17)
-    drawn = []
-    session.screen.on_change = lambda name: drawn.append(session.screen.memory) if name == "memory" else None
+    drawn = pictures(session)
     slow.step.release(20)
     session._worker._latest.result(SOON)
-    assert "batch 16" in drawn[0]
-    assert "batch 17" in drawn[-1]
+    assert drawn[0] == ("batch 16", "predicted")
+    assert drawn[-1] == ("batch 17", "predicted")
 
 
 def test_nothing_is_predicted_ahead_before_a_panel_is_shown(monkeypatch):
@@ -252,11 +268,11 @@ def test_a_slider_that_is_moved_as_soon_as_it_is_shown_follows_with_what_is_pred
     session.choose("batch_size", 20)  # while another is being predicted that will say something of it
     asked = session._worker._latest
     slow.step.release(2)
-    wait_for(lambda: "about this" in session.screen.memory)
-    assert "batch 20" in session.screen.memory
+    wait_for(lambda: session.screen.nearly is not None)
+    assert session.screen.nearly.heading == "batch 20"
     assert known(session) == {(8, False), (1, False)}
     session.choose("batch_size", 30)
-    assert "batch 30" in session.screen.memory
+    assert session.screen.nearly.heading == session.screen.picture()["heading"] == "batch 30"
     session.hold()
     slow.step.release(100)
     wait_for(lambda: session.screen.pending == "")

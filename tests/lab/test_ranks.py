@@ -1,5 +1,7 @@
 """A panel with a choice of ranks: real processes train, the highest is shown, and Stop ends them all."""
 
+import re
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -40,11 +42,11 @@ def test_run_trains_on_so_many_ranks_and_shows_the_highest():
     assert trace.peak_allocated == 2 * 16 * 4 + 8
     screen = session.screen
     assert "That is rank 1, of 2 the one with the highest peak; it sends 0 B to others" in screen.sentence
-    assert "rank 0</span>" in screen.progress
-    assert "rank 1</span>" in screen.progress
-    assert "step 3 of 3" in screen.progress
+    run = screen.run
+    assert run["ranks"] == [16 * 4 + 8, 2 * 16 * 4 + 8]
+    assert (run["count"], run["going"], run["sample"]) == (3, False, "")
     assert trace.losses == (34, 34, 34)
-    assert "loss 25" in screen.progress  # the mean of both
+    assert run["losses"] == [25, 25, 25]  # the mean of both
     with pytest.raises(BadValue, match="world_size=64 is more than this machine can run"):
         session.run(world_size=64)
     assert "give 1 to" in screen.status.text
@@ -54,7 +56,8 @@ def test_stop_ends_all_ranks(monkeypatch, tmp_path):
     mark(monkeypatch, tmp_path.name)
     session = make(faulty.train, [2], steps=10**6)
     job = session.start()
-    wait_for(lambda: "step" in session.screen.progress)
+    wait_for(lambda: session.screen.run is not None)
+    assert re.match(r"Stop · step \d+ of 1000000", session.screen.action)
     session.stop()
     assert len(job.result(SOON).steps) >= 1
     assert session.screen.status.text.startswith("Stopped after ")

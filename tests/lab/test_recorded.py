@@ -7,7 +7,7 @@ import pytest
 from memlab.errors import MemlabError
 from memlab.lab import recorded
 from tests.lab.loops import Slow
-from tests.lab.test_panel import make, shown
+from tests.lab.test_panel import button, drawn, make, shown
 from tests.waiting import wait_for
 
 
@@ -47,22 +47,25 @@ def test_the_menu_replays_a_run_with_its_device(lab):
     wait_for(lambda: "Recorded with torch" in shown(lab, "sentence"))
     assert "on NVIDIA H200, batch size 64" in shown(lab, "sentence")
     assert "PyTorch reserved 2.00 GiB." in shown(lab, "sentence")
-    assert "recorded on NVIDIA H200" in shown(lab, "memory")
-    assert "step 5 of 5" in shown(lab, "progress")
+    assert (drawn(lab)["heading"], drawn(lab)["origin"]) == ("batch 64", "recorded on NVIDIA H200")
+    run, (_, recorded) = lab._picture.run, lab.session.recorded
+    assert (run["name"], run["losses"]) == ("recorded on NVIDIA H200", list(recorded.losses))
+    assert (run["count"], run["going"], run["earlier"]) == (5, False, [])
     assert lab.trace is None
 
 
 def test_a_moved_slider_and_a_run_end_the_replay(lab):
     lab._replay_menu.value = lab.session.recorded[0]
-    wait_for(lambda: shown(lab, "progress"))
+    wait_for(lambda: lab._picture.run)
     lab._controls["batch_size"].value = 16
     assert lab._replay_menu.value is None
-    wait_for(lambda: "predicted for a T4" in shown(lab, "memory"))
-    assert not shown(lab, "progress")
+    wait_for(lambda: drawn(lab)["origin"] == "predicted for a T4")
+    assert lab._picture.run is None
     lab._replay_menu.value = lab.session.recorded[0]
     lab.run()
     assert lab._replay_menu.value is None
-    assert "recorded" not in shown(lab, "memory")
+    assert drawn(lab)["origin"].startswith("measured on ")
+    assert lab._picture.run["name"] == "last run, batch 16"
 
 
 def test_a_run_that_is_going_on_is_not_drawn_over(lab):
@@ -93,8 +96,13 @@ def test_another_file_is_left_out_and_that_is_said(lab, tmp_path):
 
 
 def test_a_recorded_run_that_cannot_be_drawn_is_refused_and_the_panel_lives_on(lab):
+    lab.run()
+    before = drawn(lab), lab._picture.run, lab.session.screen.view
     broken = replace(lab.session.recorded[0], events=None)
     lab.replay(broken)
     wait_for(lambda: "This recorded run cannot be drawn: TypeError" in shown(lab, "note"))
+    assert (drawn(lab), lab._picture.run, lab.session.screen.view) == before
+    button(lab, "Save").click()  # of what is still on show
+    assert "batch-8.png" in lab._taking._links.value
     lab.replay(lab.session.recorded[1])
     wait_for(lambda: "Recorded with torch" in shown(lab, "sentence"))
