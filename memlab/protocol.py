@@ -5,7 +5,7 @@ import functools
 import inspect
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from numbers import Real
@@ -129,6 +129,19 @@ def loss_of(value: Any, train: Train, computes: bool) -> float | None:
     else:
         found = _a(value)
     raise BadTrain(f"{name_of(train)} yielded {found}: yield one number, the loss of the step (or None).")
+
+
+def notes_on(losses: Sequence[float | None]) -> list[str]:
+    """A sentence if the losses are not finite from some step on, or in some steps: a curve just ends there."""
+    lost = [step for step, loss in enumerate(losses) if loss is not None and not math.isfinite(loss)]
+    if not lost:
+        return []
+    first = lost[0]
+    if len(lost) == len(losses) - first:
+        where = f"from step {first} on"
+    else:
+        where = f"in step {first}" if len(lost) == 1 else f"in {len(lost)} steps, the first of them {first}"
+    return [f"The loss is {losses[first]} {where} (steps count from 0)."]
 
 
 def is_one_number(tensor: torch.Tensor) -> bool:

@@ -20,7 +20,7 @@ from memlab.devices import Device, open_device
 from memlab.devices.leftovers import clear_broken_backward
 from memlab.errors import BadTrain
 from memlab.oom import asked_bytes, out_of_memory_behind
-from memlab.protocol import Train, check_settings, check_steps, check_xray, loss_of, name_of, plain, start
+from memlab.protocol import Train, check_settings, check_steps, check_xray, loss_of, name_of, notes_on, plain, start
 from memlab.trace import OutOfMemory, Phase, Step, Trace
 from memlab.tracking import Xray
 from memlab.tracking.randomness import RandomNumbers
@@ -251,7 +251,7 @@ class Run:
             storages=self._xray.storages,
             flops=self._xray.flops,
             oom=self.oom,
-            notes=(*self._tracker.notes, *self._device.notes),
+            notes=(*self._tracker.notes, *self._device.notes, *notes_on([step.loss for step in self.steps])),
             guesses=self._device.guesses,
             is_lower_bound=self._device.is_lower_bound,
             rank=self._device.rank,

@@ -1,6 +1,7 @@
 """Measured runs: what train may do, how a run ends, what it leaves behind."""
 
 import gc
+import math
 import warnings
 from functools import partial, wraps
 from itertools import count
@@ -225,6 +226,23 @@ def test_an_exception_of_train_comes_out_as_it_is_and_nothing_stays_behind():
         measure(broken, device=DEVICE)
     assert torch.equal(torch.get_rng_state(), state)
     assert measure(train, device=DEVICE).oom is None
+
+
+@pytest.mark.parametrize(
+    ("losses", "notes"),
+    [
+        ([1.0, 0.5, math.nan, math.nan], ("The loss is nan from step 2 on (steps count from 0).",)),
+        ([1.0, 0.5, 0.2, -math.inf], ("The loss is -inf from step 3 on (steps count from 0).",)),
+        ([math.inf, 0.5, math.nan, 1.0], ("The loss is inf in 2 steps, the first of them 0 (steps count from 0).",)),
+        ([1.0, math.nan, 1.0], ("The loss is nan in step 1 (steps count from 0).",)),
+        ([1.0, None, 2.0], ()),
+    ],
+)
+def test_a_loss_that_is_no_number_is_noted_with_its_step(losses, notes):
+    def train(device):
+        yield from losses
+
+    assert measure(train, steps=9, device=DEVICE).notes == notes
 
 
 def returns_a_number(device):
