@@ -44,7 +44,7 @@ class Guess:
         self._late = ""  # said of an answer that came after the truth
 
     def answer(self, value: str | int) -> "Guess":
-        """Commit to an answer: ``"5 GiB"``, bytes, or one of the choices. It replaces an earlier one, until the truth is told.
+        """Commit to an answer: ``"5 GiB"``, bytes, or a choice. It replaces an earlier one, until the truth is told.
 
         Raises:
             BadValue: it is no number of bytes, or none of the choices.
