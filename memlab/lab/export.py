@@ -15,6 +15,8 @@ from memlab.plots import Picture, timeline
 from memlab.protocol import Train, name_of, own_settings
 from memlab.trace import Trace
 
+SAVED = "This is a saved picture: run its cell for sliders."
+
 
 def code(view: View, train: Train, steps: int) -> str:
     """The call that gives the run on show: ``measure(train, steps=40, batch_size=24)``.
@@ -81,5 +83,5 @@ def still(view: View, sentence: str) -> str:
     where = origin(view.trace, recorded=view.recorded)
     return (
         f"<p><b>{escape(view.heading)}</b>, {escape(where)}: {escape(facts(view.trace))}</p>"
-        f"{picture(view).html()}<p>{escape(sentence)}</p>"
+        f"{picture(view).html()}<p>{escape(sentence)}</p><p>{SAVED}</p>"
     )

@@ -33,9 +33,10 @@ def page(tmp_path_factory):
 def _as_shown_first(page):
     """However the test before has left the panel: nothing runs, and all controls are where they began."""
     wait_until(page, lambda: waiting_cells(page) == 0)  # some are folded away
-    stop_until_nothing_runs(page)
-    panel(page).get_by_role("button", name="Reset", exact=True).focus()
-    page.keyboard.press("Enter")
+    stop_what_runs(page)
+    if not panel(page).get_by_role("button", name="Reset", exact=True).is_visible():
+        press(page, "More")
+    press(page, "Reset")
     expect(panel(page).get_by_role("slider").first).to_have_attribute("aria-valuenow", re.compile("^8"))
     expect(panel(page).get_by_label("predict for")).to_have_value(re.compile("^T4"))
     expect(panel(page).get_by_label("budget")).to_have_value("")  # it would come while the next is typed
@@ -46,15 +47,16 @@ def waiting_cells(page: Page) -> int:
 
 
 def panel(page: Page):
-    return page.locator(".jp-OutputArea-output").filter(has=page.get_by_role("button", name="Stop", exact=True))
+    return page.locator(".jp-OutputArea-output").filter(has=page.locator(".memlab-go"))
 
 
 def status(page: Page, words: str):
     return panel(page).get_by_role("status").filter(has_text=re.compile(words))
 
 
-def picture(page: Page, label: str):
-    return panel(page).locator(f'svg[role="img"][aria-label*="{label}"]')
+def press(page: Page, name: str) -> None:
+    panel(page).get_by_role("button", name=name, exact=True).focus()
+    page.keyboard.press("Enter")
 
 
 def shoot(page: Page, name: str) -> None:
@@ -74,15 +76,11 @@ def type_budget(page: Page, text: str) -> None:
     page.keyboard.press("Tab")
 
 
-def stop_until_nothing_runs(page: Page) -> None:
-    """Once may not be enough: a prediction may be on its way."""
-
-    def nothing_is_running():
+def stop_what_runs(page: Page) -> None:
+    if panel(page).get_by_role("button", name=re.compile("^Stop")).count():
+        panel(page).locator(".memlab-go").focus()
         page.keyboard.press("Enter")
-        return status(page, "Nothing is running: press Run to start").count() == 1
-
-    panel(page).get_by_role("button", name="Stop", exact=True).focus()
-    wait_until(page, nothing_is_running)
+    expect(panel(page).get_by_role("button", name="Run", exact=True)).to_be_visible()
 
 
 def run_to_the_end(page: Page, key: str) -> None:
@@ -97,9 +95,8 @@ def run_to_the_end(page: Page, key: str) -> None:
 
 def loss_points(page: Page) -> int:
     """How many steps the loss curve shows."""
-    return len(
-        picture(page, "Peak and loss").locator('polyline[stroke*="memlab-line"]').last.get_attribute("points").split()
-    )
+    curve = panel(page).locator(".memlab-spark").first.locator("polyline.memlab-now")
+    return len(curve.get_attribute("points").split()) if curve.count() else 0
 
 
 def wait_until(page: Page, condition, seconds: int = 60) -> None:
@@ -126,14 +123,15 @@ def test_a_run_by_keyboard_from_slider_to_stop(page):
     status(page, "Training").wait_for()
     points = loss_points(page)
     wait_until(page, lambda: loss_points(page) != points)  # perhaps fewer: there may have been a run before
-    expect(picture(page, "activations")).to_be_visible()
+    expect(panel(page).get_by_text(re.compile("^measured on CPU"))).to_be_visible()
+    assert re.search(r"predicted, without workspace: [\d.]+ MiB", panel(page).locator(".memlab-facts").inner_text())
 
     slider.focus()  # while it trains
     page.keyboard.press("Home")
     status(page, "For the next run: batch size 1").wait_for()
     shoot(page, "training")
 
-    panel(page).get_by_role("button", name="Stop", exact=True).focus()
+    panel(page).get_by_role("button", name=re.compile(r"^Stop · step \d+ of \d+ · ")).focus()
     page.keyboard.press("Enter")
     status(page, r"Stopped after \d+ of \d+ steps\. Ready\.").wait_for()
     shoot(page, "stopped")
@@ -142,7 +140,7 @@ def test_a_run_by_keyboard_from_slider_to_stop(page):
 def test_the_panel_is_ready_again_and_runs_to_the_end(page):
     run_to_the_end(page, "ArrowLeft")
     run_to_the_end(page, "Home")
-    expect(panel(page).get_by_text("That is")).to_be_visible()
+    expect(panel(page).locator(".memlab-sentence")).to_contain_text("That is")
     shoot(page, "done")
 
 
@@ -150,18 +148,80 @@ def test_a_moved_slider_and_another_card_show_the_prediction_at_once(page):
     slider = panel(page).get_by_role("slider").first
     slider.focus()
     page.keyboard.press("ArrowRight")
-    panel(page).get_by_text("GPT-2 small, predicted for a T4: peak").wait_for()
-    expect(panel(page).get_by_text("predicted for a T4", exact=True)).to_be_visible()
-    before = panel(page).get_by_text("PyTorch would reserve").inner_text()
+    sentence = panel(page).locator(".memlab-sentence")
+    expect(sentence).to_contain_text("GPT-2 small, predicted for a T4: peak")
+    expect(panel(page).get_by_text(re.compile("^predicted for a T4"))).to_be_visible()
+    before = sentence.inner_text()
     panel(page).get_by_label("predict for").focus()
     page.keyboard.press("h")  # by its first letter, as in any menu
-    panel(page).get_by_text("GPT-2 small, predicted for an H100: peak").wait_for()
-    assert panel(page).get_by_text("PyTorch would reserve").inner_text() != before
+    expect(sentence).to_contain_text("GPT-2 small, predicted for an H100: peak")
+    assert sentence.inner_text() != before
     shoot(page, "predicted")
 
 
-def test_stop_before_start_says_so(page):
-    stop_until_nothing_runs(page)
+def test_a_run_is_seen_to_learn(page):
+    page.evaluate(
+        """() => {
+            window.memlabMoments = new Set();
+            const watch = () => {
+                const line = document.querySelector('.memlab-cursor line');
+                if (line) window.memlabMoments.add(line.getAttribute('x1'));
+                window.memlabWatch = requestAnimationFrame(watch);
+            };
+            watch();
+        }"""
+    )
+    run_to_the_end(page, "Home")
+    assert page.evaluate("cancelAnimationFrame(window.memlabWatch); window.memlabMoments.size") > 3  # the cursor moved
+    run = panel(page).locator(".memlab-run")
+    assert 0 < float(run.locator(".memlab-loss").inner_text()) < 6
+    said = run.locator(".memlab-sample").inner_text()
+    assert "reads:" in said
+    assert "guesses:" in said
+    assert "writes:" in said
+    assert re.search(r"peak [\d.]+ MiB in every step", run.inner_text())
+
+
+def test_a_row_of_the_table_brings_its_settings_back(page):
+    run_to_the_end(page, "ArrowRight")
+    slider = panel(page).get_by_role("slider", name="batch size")
+    slider.focus()
+    page.keyboard.press("Home")
+    row = panel(page).locator(".memlab-table tbody tr").filter(has_text="batch 9").filter(has_text="measured").first
+    row.get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    expect(slider).to_have_attribute("aria-valuenow", re.compile("^9"))
+    expect(panel(page).locator(".memlab-settings")).to_contain_text("batch 9")
+
+
+def test_pointing_at_the_chart_asks_nobody(page):
+    press(page, "Pin as A")
+    chart = panel(page).locator(".memlab-chart")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 100)
+    expect(panel(page).locator(".memlab-answer")).to_contain_text("alive: ")
+    expect(panel(page).locator(".memlab-answer li").first).to_contain_text("float32")
+    expect(panel(page).locator(".memlab-code mark")).to_have_count(1)
+    shoot(page, "asked")
+    press(page, "Unpin A")
+
+
+def test_it_is_presented_in_front_of_everything_else(page):
+    press(page, "Present")
+    shown = panel(page).locator(".memlab-present").bounding_box()
+    assert (shown["x"], shown["y"], shown["width"], shown["height"]) == (0, 0, 1600, 1000)
+    middle = page.evaluate(
+        "!!document.elementFromPoint(800, 20).closest('.memlab')"
+    )  # no menu of JupyterLab's above it
+    assert middle
+    panel(page).get_by_role("slider", name="batch size").focus()
+    before = panel(page).locator(".memlab-settings").inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(panel(page).locator(".memlab-settings")).not_to_have_text(before)
+    shoot(page, "presented")
+    page.keyboard.press("Escape")
+    expect(panel(page).locator(".memlab-present")).to_have_count(0)
 
 
 def test_bad_numbers_and_budgets_are_refused_in_a_sentence(page):
@@ -180,22 +240,23 @@ def test_a_budget_ends_a_run_out_of_memory(page):
     focus_run(page)
     page.keyboard.press("Enter")
     status(page, "Out of memory after 1 of").wait_for()
-    expect(picture(page, "out of memory")).to_be_visible()
+    expect(panel(page).locator(".memlab-number")).to_have_text("out of memory")
+    expect(panel(page).locator(".memlab-failed")).to_be_visible()
     shoot(page, "out_of_memory")
     type_budget(page, "none")
     status(page, "From the next run on: no budget").wait_for()
 
 
 @pytest.mark.parametrize(("width", "beside"), [(1600, True), (700, False)])
-def test_the_pictures_stand_beside_the_controls_or_above_them_and_nothing_is_clipped(page, width, beside):
+def test_the_picture_stands_beside_the_controls_or_below_them_and_nothing_is_clipped(page, width, beside):
     page.set_viewport_size({"width": width, "height": 1000})
     try:
         panel(page).scroll_into_view_if_needed()
         run = panel(page).get_by_role("button", name="Run", exact=True).bounding_box()
-        chart = panel(page).locator('svg[role="img"]').first.bounding_box()
+        chart = panel(page).locator(".memlab-chart").bounding_box()
         outer = panel(page).bounding_box()
         assert (chart["x"] > run["x"] + run["width"]) is beside
-        assert chart["y"] < run["y"]
+        assert (chart["y"] > run["y"]) is not beside
         assert chart["x"] + chart["width"] <= outer["x"] + outer["width"] + 1
         shoot(page, f"wide_{width}")
     finally:

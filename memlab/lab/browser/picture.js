@@ -490,13 +490,14 @@ export class Picture {
     const toolbar = part("toolbar");
     this.pinButton = pressable("Pin as A", "Keep these settings on the chart, to compare others with them", () => this.pin());
     this.axisButton = pressable("by event", "What stands from left to right", () => { this.byTime = !this.byTime; this.draw(); });
+    this.stopButton = pressable("Stop predicting", "Predict nothing more until a control is moved", () => this.send({ stop: true }), { hidden: true, class: "memlab-stop" });
     this.presentButton = pressable("Present", "As large as the window; Escape ends it", () => this.present());
     toolbar.append(this.pinButton, this.axisButton, pressable("Replay", "Go through the step once", () => this.replay()), this.presentButton);
     const stage = element("div", { class: "memlab-stage" }, part("head"), this.chart.box, element("div", { class: "memlab-under" }, part("legend"), toolbar));
     const code = part("code", "pre", { tabindex: 0, "aria-label": "the training loop" });
     const aside = element("div", { class: "memlab-aside" }, part("difference"), code, part("answer"));
     root.classList.add("memlab-picture");
-    root.replaceChildren(element("div", { class: "memlab-main" }, stage, aside, part("run")), part("sentence", "p", { role: "status" }), part("table"));
+    root.replaceChildren(this.stopButton, element("div", { class: "memlab-main" }, stage, aside, part("run")), part("sentence", "p", { role: "status" }), part("table"));
     this.watcher = new ResizeObserver(() => this.resized());
     this.watcher.observe(this.chart.box);
     this.escape = (event) => this.presentKey(event);
@@ -580,6 +581,14 @@ export class Picture {
         onclick: () => { this.alone = this.alone === name ? null : name; this.draw(); this.focusLegend(name); },
       }, element("i", { style: `background:${colorOf(name)}` }), plural(name))));
     this.differences();
+  }
+
+  // What is on show is about to be replaced. Where that takes long, it can be stopped.
+  showStale(stale) {
+    this.root.classList.toggle("memlab-stale", stale);
+    clearTimeout(this.waiting);
+    this.stopButton.hidden = true;
+    if (stale) this.waiting = setTimeout(() => { this.stopButton.hidden = false; }, 2000);
   }
 
   showSentence(text) {
@@ -828,15 +837,12 @@ function spark(series, count, label) {
 
 function render({ model, el }) {
   const picture = new Picture(el, (wish) => model.send(wish));
-  const parts = { shown: "show", code: "showCode", run: "showRun", rows: "showRows", sentence: "showSentence" };
+  const parts = { shown: "show", code: "showCode", run: "showRun", rows: "showRows", sentence: "showSentence", stale: "showStale" };
   for (const [name, shows] of Object.entries(parts)) {
     const changed = () => picture[shows](model.get(name));
     model.on(`change:${name}`, changed);
     changed();
   }
-  const dim = () => el.classList.toggle("memlab-stale", model.get("stale"));
-  model.on("change:stale", dim);
-  dim();
   model.set("is_alive", true);
   model.save_changes();
   return () => picture.remove();
