@@ -1,7 +1,8 @@
-"""The words and the pictures, as they were when somebody last read them. ``make golden`` writes them again."""
+"""The words, and what is drawn, as they were when somebody last read them. ``make golden`` writes them again."""
 
 import argparse
-from xml.etree import ElementTree
+import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError
 from memlab.lab import Claim, Lab, verdict
 from memlab.lab.choices import make_choice
-from memlab.lab.progress import steps_chart
+from memlab.lab.progress import progress
 from memlab.lab.screen import View
 from memlab.lab.steady import MOST_STEPS, Footprint, unsteadiness
 from memlab.lab.words import failure_sentence, prediction_summary, recorded_summary, run_name, summary
@@ -22,7 +23,7 @@ from memlab.protocol import check_settings
 from memlab.units import GIB, MIB, parse_bytes
 from memlab.vgpu import find_card
 from tests.golden import traces
-from tests.golden.traces import FAILED, MEASURED, ON_A_CARD, PREDICTED, PREDICTED_TO_FAIL, SMALLER, WITH_NOTES
+from tests.golden.traces import FAILED, MEASURED, NAMED, ON_A_CARD, PREDICTED, PREDICTED_TO_FAIL, SMALLER, WITH_NOTES
 
 TRACES = {name: value for name, value in vars(traces).items() if isinstance(value, Trace)}
 
@@ -76,20 +77,43 @@ def test_what_the_command_line_says(golden):
     golden("report.txt", "\n\n".join(texts) + "\n")
 
 
+def readable(value, indent=""):
+    """JSON with a line for each name, and for each list of numbers or texts, so that a change can be read."""
+    if isinstance(value, dict) and value:
+        inner = indent + " "
+        parts = [f"{inner}{json.dumps(name)}: {readable(part, inner)}" for name, part in value.items()]
+        return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(part, dict) for part in value):
+        inner = indent + " "
+        return "[\n" + ",\n".join(inner + readable(part, inner) for part in value) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
 @pytest.mark.parametrize(
-    ("name", "draw"),
+    ("name", "shown"),
     [
-        ("memory_chart.html", View(MEASURED, NAMES, ghosts=[SMALLER], budget=300 * MIB).draw),
-        ("memory_chart_failed.html", View(FAILED, NAMES, ghosts=[MEASURED], budget=128 * MIB).draw),
-        ("memory_chart_predicted.html", View(PREDICTED, NAMES, "GPT-2 small", budget=220 * MIB, room=15 * GIB).draw),
-        ("memory_chart_full.html", View(PREDICTED_TO_FAIL, NAMES, room=250 * MIB).draw),
-        ("steps_chart.html", lambda: steps_chart(MEASURED.steps, [SMALLER.steps[:2]], 5)),
+        ("shown.json", View(NAMED, NAMES, outline=PREDICTED, budget=300 * MIB).to_plain()),
+        ("shown_failed.json", View(FAILED, NAMES, budget=128 * MIB).to_plain()),
+        ("shown_predicted.json", View(PREDICTED, NAMES, "GPT-2 small", budget=220 * MIB, room=15 * GIB).to_plain()),
+        ("shown_full.json", View(PREDICTED_TO_FAIL, NAMES, room=250 * MIB).to_plain(workspace=False)),
+        (
+            "run.json",
+            progress(
+                (*MEASURED.steps, replace(MEASURED.steps[-1], loss=float("nan"))),
+                5,
+                name="batch 8 · precision bf16",
+                earlier=[SMALLER.steps[:2]],
+                ranks=[MEASURED.steps[:1], MEASURED.steps],
+                sample="reads:   def\nguesses: dex",
+                going=True,
+            ),
+        ),
     ],
 )
-def test_the_pictures_of_the_panel(golden, name, draw):
-    html = draw()
-    ElementTree.fromstring(html)  # it is whole
-    golden(name, html.replace("><", ">\n<") + "\n")  # a line for each element, so that a change can be read
+def test_what_the_panel_draws(golden, name, shown):
+    text = readable(shown)
+    assert json.loads(text) == shown
+    golden(name, text + "\n")
 
 
 def train(device, *, batch_size=8):

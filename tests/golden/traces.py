@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from memlab.trace import Category, Event, OutOfMemory, Phase, Step, Trace
+from memlab.trace import Category, Event, OutOfMemory, Phase, Step, Storage, Trace
 from memlab.units import GIB, MIB
 
 FORWARD = [
@@ -45,6 +45,22 @@ SMALLER = replace(
     settings={"batch_size": 4, "precision": "bf16"},
     events=(FORWARD[0], FORWARD[1], BACKWARD[4], BACKWARD[5]),
     flops=2 * 10**9,
+)
+STORAGES = (
+    Storage("blocks.0.mlp.weight", (2048, 4096), "float32", Category.PARAMETER, 32 * MIB),
+    Storage("blocks.0.mlp.weight", (2, 2048, 4096), "float32", Category.OPTIMIZER_STATE, 64 * MIB),
+    Storage("", (8, 1024, 64), "int64", Category.INPUT, 0),
+    Storage("", (8, 1024, 1536), "float32", Category.ACTIVATION, 0),
+)
+NAMED = replace(
+    MEASURED,
+    events=(
+        FORWARD[0]._replace(storage=2, line=5, seconds=0.001),
+        FORWARD[1]._replace(storage=3, line=6, seconds=0.02),
+        BACKWARD[-1]._replace(storage=3, line=7, seconds=0.05),
+        OPTIMIZER[1]._replace(storage=2, line=5, seconds=0.0625),
+    ),
+    storages=STORAGES,
 )
 ON_A_CARD = replace(MEASURED, device="NVIDIA L4", peak_reserved=258 * MIB)
 PREDICTED = replace(

@@ -67,7 +67,7 @@ def test_the_timeline_as_csv_is_the_step():
 
 def test_a_saved_notebook_shows_title_settings_and_sentence():
     html = still(View(PREDICTED, NAMES, "GPT-2 small"), "What the panel says.")
-    assert "<b>batch 8 · GPT-2 small</b>, predicted for a T4: <b>236 MiB</b> peak" in html
+    assert "<b>batch 8 · GPT-2 small</b>, predicted for a T4: 236 MiB peak · at least 41 ms a step" in html
     assert f'<img alt="{PREDICTED.sentence}"' in html
     assert "<p>What the panel says.</p>" in html
 

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from memlab.categories import Category
+from memlab.lab.picture import browser_file
 from memlab.lab.style import color, style
 from memlab.palette import DARK, LIGHT
 
@@ -34,6 +36,12 @@ def test_every_text_can_be_read_on_every_ground(theme, ground, text):
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_the_line_of_code_at_work_can_be_read_and_stands_out(theme):
+    assert contrast(theme["ink"], theme["mark"]) >= 4.5
+    assert contrast(theme["mark"], theme["box"]) >= 1.15  # it need not be seen to be read
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
 @pytest.mark.parametrize("ground", ["ground", "shade"])
 def test_lines_stand_out_from_the_ground(theme, ground):
     for name in ("ink", "limit", "ghost", "line"):
@@ -41,7 +49,7 @@ def test_lines_stand_out_from_the_ground(theme, ground):
 
 
 def test_no_category_is_swallowed_by_a_dark_ground():
-    names = set(DARK) - {"ground", "shade", "box", "floor"}
+    names = set(DARK) - {"ground", "shade", "box", "floor", "mark"}
     for name in names:
         assert contrast(DARK[name], DARK["ground"]) >= 3, name
 
@@ -53,6 +61,14 @@ def test_the_style_has_each_colour_for_both_themes_and_says_what_is_dark():
             assert f"--memlab-{name}:{value};" in written
     for page in ('[data-jp-theme-light="false"]', ".vscode-dark", 'html[theme="dark"]'):
         assert f"{page} .memlab" in written
+
+
+def test_each_colour_that_the_picture_asks_for_is_there():
+    """Of those that it names whole; those of categories it puts together."""
+    asked = set(re.findall(r"var\(--memlab-([a-z_]+)", browser_file("panel.css")))
+    assert {"ink", "ground", "mark"} <= asked
+    assert asked - {"done"} <= set(LIGHT)  # a part of a run
+    assert {category.name.lower() for category in Category} <= set(LIGHT)
 
 
 def test_a_colour_without_the_style_is_the_light_one():
