@@ -11,7 +11,12 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "memlab"
 WITHOUT_TORCH = ("categories.py", "oom.py", "explaining.py", "trace.py", "units.py", "errors.py", "files.py")
-HOMES = {"matplotlib": ("plots.py", "segment_plots.py"), "ipywidgets": "lab/", "ipykernel": "kernels/"}
+HOMES = {
+    "matplotlib": ("plots.py", "segment_plots.py"),
+    "ipywidgets": "lab/",
+    "anywidget": "lab/",
+    "ipykernel": "kernels/",
+}
 
 
 def imported(source: str) -> set[str]:
@@ -49,6 +54,7 @@ def test_each_package_is_imported_only_at_home(name):
         ("trace.py", "def load():\n    from torch import nn", "torch"),
         ("run.py", "import matplotlib.pyplot as plt", "matplotlib"),
         ("cli/lab.py", "from ipywidgets import HTML", "ipywidgets"),
+        ("display.py", "def html():\n    import anywidget", "anywidget"),
     ],
 )
 def test_the_check_finds_an_offence(name, source, offence):
@@ -58,11 +64,13 @@ def test_the_check_finds_an_offence(name, source, offence):
 def test_the_check_allows_each_package_its_home():
     assert offences("plots.py", "import matplotlib") == []
     assert offences("lab/panel.py", "import ipywidgets, torch") == []
+    assert offences("lab/picture.py", "import anywidget") == []
 
 
 def loaded_by(statement: str) -> set[str]:
     """The heavy packages that a fresh Python has loaded after ``statement``."""
-    report = f"import sys\n{statement}\nprint(*(sys.modules.keys() & {{'torch', 'matplotlib', 'ipywidgets', 'numpy'}}))"
+    heavy = {"torch", "matplotlib", "ipywidgets", "anywidget", "numpy"}
+    report = f"import sys\n{statement}\nprint(*(sys.modules.keys() & {heavy}))"
     done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 

@@ -1,4 +1,5 @@
 import math
+from html import escape
 
 import pytest
 
@@ -6,7 +7,9 @@ from memlab import Lab, predict
 from memlab.errors import BadValue
 from memlab.lab.page import choose_axes, predict_grid
 from memlab.lab.page.grid import CARD, combinations
+from memlab.lab.screen import View
 from memlab.units import format_bytes
+from memlab.vgpu import find_card
 from tests.lab.loops import train
 
 
@@ -63,18 +66,32 @@ def test_every_point_is_what_predict_says():
     axes = choose_axes(session, ["T4", "A100-40GB"], most=12)
     done = []
     grid = predict_grid(session, axes, done.append)
-    assert done == list(range(1, len(grid.pictures) + 1))
+    assert done == list(range(1, len(grid.shown) + 1))
+    assert len(grid.shown) == len(grid.sentences) == len(list(combinations(axes)))
     for number, chosen in enumerate(combinations(axes)):
         gpu = chosen.pop(CARD)
-        peak = format_bytes(predict(train, gpu=gpu, **chosen).peak_allocated)
-        assert f"peak {peak}" in grid.sentences[number]
-        assert "<svg" in grid.pictures[number]
+        trace = predict(train, gpu=gpu, **chosen)
+        assert f"peak {format_bytes(trace.peak_allocated)}" in grid.sentences[number]
+        assert grid.shown[number] == View(trace, session.choices, room=find_card(gpu).room).to_plain()
+
+
+def test_it_begins_where_the_panel_does_with_a_still_picture_and_the_loop():
+    session = lab(batch_size=(1, 64), optimizer=["Adam", "SGD"], gpu="H100")
+    grid = predict_grid(session, choose_axes(session, ["T4", "H100"], most=12))
+    begins = list(combinations(grid.axes))[grid.start]
+    assert begins == {"batch_size": 8, "optimizer": "SGD", CARD: "H100"}
+    trace = predict(train, gpu="H100", batch_size=8)
+    assert grid.shown[grid.start]["trace"] == trace.to_plain()
+    assert f'<img alt="{escape(trace.sentence)}"' in grid.still
+    assert grid.code["lines"][0].startswith("def train(device, *, batch_size=8")
+    assert grid.code["first"] == train.__code__.co_firstlineno
 
 
 def test_the_first_model_is_the_one_that_is_predicted():
     session = Lab(train, batch_size=(8, 9), models={"wide": {"width": 2048}}).session
     grid = predict_grid(session, choose_axes(session, ["T4"], most=2))
-    assert grid.model == "wide"
+    assert grid.model == grid.shown[0]["model"] == "wide"
+    assert grid.shown[0]["heading"] == "batch 8 · wide"
     peak = format_bytes(predict(train, gpu="T4", batch_size=8, width=2048).peak_allocated)
     assert f"peak {peak}" in grid.sentences[0]
 
@@ -88,4 +105,15 @@ def test_what_the_loop_refuses_is_said():
     session = Lab(picky, batch_size=(1, 2)).session
     grid = predict_grid(session, choose_axes(session, ["T4"], most=2))
     assert grid.sentences[1] == "Not possible with these settings: RuntimeError: one at a time"
-    assert grid.pictures[1] == ""
+    assert grid.shown[1] is None
+    assert grid.shown[0] is not None
+
+
+def test_where_it_begins_with_what_cannot_be_predicted_there_is_no_still_picture():
+    def never(device, *, batch_size=1):
+        raise RuntimeError("never")
+        yield
+
+    session = Lab(never, batch_size=(1, 2)).session
+    grid = predict_grid(session, choose_axes(session, ["T4"], most=2))
+    assert (grid.still, grid.shown) == ("", (None, None))
