@@ -60,8 +60,8 @@ def build(with_panels: Sequence[Path]) -> Path:
 def themed() -> str:
     """The panels' CSS, with dark colours where the site is dark: so chosen, or as the reader's system has it."""
     dark = f"{{ {variables(DARK)}color-scheme: dark }}"
-    chosen = f'body[data-theme="dark"] .memlab-panel {dark}'
-    given = f'@media (prefers-color-scheme: dark) {{ body[data-theme="auto"] .memlab-panel {dark} }}'
+    chosen = f'body[data-theme="dark"] .memlab {dark}'
+    given = f'@media (prefers-color-scheme: dark) {{ body[data-theme="auto"] .memlab {dark} }}'
     return "\n".join([style(), chosen, given, ""])
 
 

@@ -13,6 +13,7 @@ from memlab.lab.page.grid import CARD, combinations
 from memlab.lab.page.html import unpacked
 from memlab.lab.session import Session
 from memlab.lab.words import prediction_summary
+from tests.lab.page.whole import whole
 from tests.site.grids import CARDS, labs
 
 POINTS = 10
@@ -25,13 +26,27 @@ def grids(page: Path) -> list[dict[str, Any]]:
 
 
 def differing(session: Session, grid: Mapping[str, Any], seed: int = 0) -> Iterator[str]:
-    """Those of ten random points at which a panel's sentence is not that of the prediction, each in a line."""
+    """Those of ten random points at which a panel does not say or draw what is predicted, each in a line."""
     points = list(combinations(choose_axes(session, CARDS)))
     for number in random.Random(seed).sample(range(len(points)), POINTS):
         settings = points[number] | session.models[session.model]
-        said = prediction_summary(predict(session.train, gpu=settings.pop(CARD), **settings), None)
+        trace = predict(session.train, gpu=settings.pop(CARD), **settings)
+        said = prediction_summary(trace, None)
         if (shown := grid["sentences"][number]) != said:
             yield f"{points[number]}: the page says {shown!r}, predict {said!r}"
+        elif (drawn := drawn_step(grid, number)) != (step := _without_times(trace.to_plain())):
+            parts = [name for name in step if drawn.get(name) != step[name]]
+            yield f"{points[number]}: the page draws other {', '.join(parts)}"
+
+
+def drawn_step(grid: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """The step that a panel draws at a point; of the times of events, which are rounded, nothing."""
+    return _without_times(whole(grid["shown"][number], grid["shared"])["trace"])
+
+
+def _without_times(trace: Mapping[str, Any]) -> dict[str, Any]:
+    events = {name: column for name, column in trace["events"].items() if name != "seconds"}
+    return {**trace, "events": events}
 
 
 if __name__ == "__main__":

@@ -28,5 +28,5 @@ def test_links_lead_to_pages_and_nothing_is_installed():
 
 def test_panels_are_dark_where_the_site_is():
     chosen, given = themed().splitlines()[-2:]
-    assert 'body[data-theme="dark"] .memlab-panel { --memlab-ink:' in chosen
+    assert 'body[data-theme="dark"] .memlab { --memlab-ink:' in chosen
     assert given.startswith("@media (prefers-color-scheme: dark)")

@@ -29,8 +29,18 @@ def grid(session):
 def test_points_are_compared_with_predictions(session, grid):
     shown = unpacked(packed(grid))
     assert list(differing(session, shown)) == []
-    shown["sentences"] = shown["sentences"][1:] + shown["sentences"][:1]
-    assert len(list(differing(session, shown))) == POINTS
+    for what, said in (("shown", "the page draws other "), ("sentences", "the page says ")):
+        other = shown | {what: shown[what][1:] + shown[what][:1]}
+        found = list(differing(session, other))
+        assert len(found) == POINTS
+        assert all(said in line for line in found)
+
+
+def test_what_of_a_step_differs_is_named(session, grid):
+    shown = unpacked(packed(grid))
+    for step in shown["shown"]:
+        step["trace"]["flops"] += 1
+    assert all(line.endswith(": the page draws other flops") for line in differing(session, shown))
 
 
 @browser

@@ -29,7 +29,9 @@ def _faults(context: BrowserContext, path: Path, size: tuple[int, int]) -> Itera
     expected = at_the_end(grid, moved)
     page = context.new_page()
     page.goto(path.as_uri())
-    slider = page.locator(".memlab-panel").first.get_by_role("slider", name=grid["axes"][moved]["label"], exact=True)
+    slider = page.locator(".memlab[data-grid]").first.get_by_role(
+        "slider", name=grid["axes"][moved]["label"], exact=True
+    )
     (_tap if size == PHONE else _press)(page, slider)
     if (said := _sentence(page)) != expected:
         yield f"the slider's end says {said!r}, not {expected!r}"
