@@ -247,3 +247,24 @@ def test_it_answers_to_touch_on_a_small_screen(browser, address):
     assert "alive:" in answer(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     context.close()
+
+
+def test_a_part_of_the_step_is_drawn_large(browser):
+    chart = browser.locator(".memlab-chart")
+    box = chart.bounding_box()
+    left, right = box["x"] + 0.6 * box["width"], box["x"] + 0.8 * box["width"]
+    whole = chart.locator("polyline.memlab-line").get_attribute("points")
+    browser.mouse.move(left, box["y"] + 90)
+    browser.mouse.down()
+    browser.mouse.move(right, box["y"] + 90)
+    browser.mouse.up()
+    assert chart.locator("polyline.memlab-line").get_attribute("points") != whole
+    assert chart.locator("text").filter(has_text="0 s").count() == 0  # the axis begins later
+    browser.get_by_role("button", name="Whole step").click()
+    assert chart.locator("polyline.memlab-line").get_attribute("points") == whole
+    chart.focus()
+    browser.keyboard.press("Enter")
+    browser.keyboard.press("+")
+    assert chart.locator("polyline.memlab-line").get_attribute("points") != whole
+    browser.keyboard.press("-")
+    assert chart.locator("polyline.memlab-line").get_attribute("points") == whole

@@ -34,7 +34,8 @@ function ticks(top, most) {
   return marks;
 }
 
-const tickText = (count) => count ? formatBytes(count).replace(/\.0+ | (?=\w)/, " ").replace(/(\.\d*?)0+ /, "$1 ") : "0";
+const tickText = (count) => count ? formatBytes(count).replace(/^[\d.]+/, Number.parseFloat) : "0";
+const largestOf = (values) => values.reduce((largest, value) => Math.max(largest, value), 0);
 const counted = (number, noun) => `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
 const escaped = (text) => String(text).replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
 const color = (name) => `var(--memlab-${name.replaceAll(" ", "_")})`;
@@ -70,7 +71,7 @@ export class Step {
       this.allocated[m] = this.allocated[m - 1] + events.bytes[m - 1];
       this.seconds[m] = events.seconds[m - 1];
     }
-    this.peakAt = this.allocated.indexOf(Math.max(...chunks(this.allocated)));
+    this.peakAt = this.allocated.indexOf(largestOf(this.allocated));
     this.peak = this.allocated[this.peakAt];
     this.total = trace.likely_seconds ?? this.seconds[this.count];
     this.phases = [];
@@ -118,10 +119,6 @@ export class Step {
     const shape = word("shape") ? word("shape").replaceAll(" ", " × ") : "";
     return { name: word("name") || made || word("category"), shape: `${shape} ${word("dtype")}`.trim() };
   }
-}
-
-function* chunks(values) {
-  for (let i = 0; i < values.length; i += 10_000) yield Math.max(...values.subarray(i, i + 10_000));
 }
 
 // Where moments stand from left to right, 0 to 1: by time, or by event with forward under forward and backward under
@@ -182,21 +179,31 @@ function columns(step, xs, width) {
 // The chart
 
 const STRIP = 24; // pixels at the top, where the phases are named
+const WHOLE = [0, 1];
 
 class Chart {
-  // ask(moment) is called with where somebody points, or null
-  constructor(ask) {
-    this.ask = ask;
+  static drawn = 0;
+
+  // ask(moment) is called with where somebody points, or null; redraw() when another part of the step is wanted
+  constructor(ask, redraw) {
+    Object.assign(this, { ask, redraw });
     this.box = element("div", { class: "memlab-chart", tabindex: 0, role: "slider", "aria-label": "moment of the step" });
     this.pinned = false;
     this.moment = null;
-    const move = (event) => { if (!this.pinned) this.point(this.at(event)); };
-    this.box.addEventListener("pointermove", move);
-    this.box.addEventListener("pointerdown", (event) => {
-      const there = this.at(event);
-      this.pinned = !(this.pinned && Math.abs(this.x(there) - this.x(this.moment)) < 6);
-      this.point(there);
+    this.zoomed = WHOLE; // the part of the step that is drawn
+    let pressedAt = null;
+    this.box.addEventListener("pointermove", (event) => { if (!this.pinned) this.point(this.at(event)); });
+    this.box.addEventListener("pointerdown", (event) => { pressedAt = this.part(event); });
+    this.box.addEventListener("pointerup", (event) => {
+      const there = this.at(event), part = this.part(event);
+      if (pressedAt !== null && Math.abs(part - pressedAt) * this.width > 20) this.zoom(...[pressedAt, part].sort((a, b) => a - b));
+      else {
+        this.pinned = !(this.pinned && Math.abs(this.x(there) - this.x(this.moment)) < 6);
+        this.point(there);
+      }
+      pressedAt = null;
     });
+    this.box.addEventListener("dblclick", () => this.zoom());
     this.box.addEventListener("pointerleave", () => { if (!this.pinned) this.point(null); });
     this.box.addEventListener("keydown", (event) => this.key(event));
     this.box.addEventListener("blur", () => { if (!this.box.matches(":hover")) this.leave(); });
@@ -217,7 +224,10 @@ class Chart {
       PageUp: edges.find((edge) => edge > here) ?? count, PageDown: edges.findLast((edge) => edge < here) ?? 0,
       Enter: peakAt, " ": peakAt,
     }[event.key];
+    const middle = this.xs[here];
     if (event.key === "Escape" && this.moment !== null) this.leave();
+    else if (event.key === "+") this.zoom(middle - 0.25, middle + 0.25);
+    else if (event.key === "-") this.zoom();
     else if (to === undefined) return;
     else {
       this.pinned = true;
@@ -225,6 +235,17 @@ class Chart {
     }
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  // Draw the stretch between two places of what is drawn, 0 to 1; without them the whole step.
+  zoom(from, to) {
+    const [first, last] = this.zoomed, inside = (x) => Math.min(Math.max(first + x * (last - first), 0), 1);
+    this.zoomed = from === undefined ? WHOLE : [inside(from), inside(to)];
+    this.redraw();
+  }
+
+  part(event) {
+    return (event.clientX - this.box.getBoundingClientRect().left - this.left) / this.width;
   }
 
   x(moment) {
@@ -238,7 +259,7 @@ class Chart {
   // The moment below the pointer: of those drawn at its pixel the one with the most allocated.
   at(event) {
     if (!this.step) return null;
-    const part = (event.clientX - this.box.getBoundingClientRect().left - this.left) / this.width;
+    const part = this.part(event);
     const near = 1.5 / this.width;
     let best = 0, distance = Infinity, highest = -1;
     for (let m = 0; m <= this.step.count; m++) {
@@ -257,32 +278,34 @@ class Chart {
   }
 
   // Draw a step and, as an outline, another one.
-  // limits: [bytes, text]; alone: the only category to draw; hidden: categories without an area.
-  draw(step, other, { limits = [], byTime, alone = null, hidden = [], size = 14, height = 260, marks = ["", ""] }) {
+  // limits: [bytes, text]; alone: the only category to draw; hidden: categories without an area; marks: names of the two.
+  draw(step, other, { limits, byTime, alone, hidden, size, height, marks }) {
     Object.assign(this, { step, byTime, alone, size, height });
+    if (alone) [other, limits] = [null, []];
     const reference = step.trace.oom && other && !other.trace.oom ? other : step;
     this.left = 4.9 * size;
     this.width = Math.max(this.box.clientWidth - this.left - 14, 60);
     this.bottom = height - 1.7 * size;
-    this.xs = places(step, reference, byTime);
-    if (step.trace.oom && reference === step) this.xs = this.xs.map((x) => 0.9 * x); // room for what failed
+    const shrunk = step.trace.oom && reference === step ? 0.9 : 1; // room for what failed
+    const [from, to] = this.zoomed;
+    this.xsOf = new Map([step, other, reference].filter(Boolean).map((one) =>
+      [one, places(one, reference, byTime).map((x) => (shrunk * x - from) / (to - from))]));
+    this.xs = this.xsOf.get(step);
     const { oom } = step.trace;
     const failed = oom?.asked ? (oom.in_use || step.allocated[step.count]) + oom.asked : 0;
     const highest = Math.max(step.peak, other?.peak ?? 0, ...limits.map(([bytes]) => bytes), 1);
-    this.top = (alone ? Math.max(...chunks(step.series.get(alone) ?? [1])) || 1 : Math.max(highest, Math.min(failed, 1.5 * highest)))
-      / (1 - (2.2 * size) / (this.bottom - STRIP));
+    const top = alone ? largestOf(step.series.get(alone)) || 1 : Math.max(highest, Math.min(failed, 1.5 * highest));
+    this.top = top / (1 - (2.2 * size) / (this.bottom - STRIP));
     const phased = byTime ? step : reference; // whose phases stand below
-    const xsOfOther = other && places(other, reference, byTime);
-    const parts = [
-      this.shades(phased), this.axis(), this.areas(alone, hidden),
-      other && !alone ? this.outline(other, xsOfOther, "memlab-other") : "",
-      alone ? "" : this.outline(step, this.xs, "memlab-line"),
-      ...(alone ? [] : limits.map(([bytes]) => this.level(this.y(bytes), "memlab-limit"))),
-      alone ? "" : this.failure(failed),
-      '<g class="memlab-cursor"></g>',
-      this.labels(phased, other, xsOfOther, alone ? [] : limits, marks),
+    const id = `memlab-clip-${Chart.drawn++}`;
+    const plot = [
+      this.shades(phased), this.areas(alone, hidden), other ? this.outline(other, "memlab-other") : "",
+      alone ? "" : this.outline(step, "memlab-line"), limits.map(([bytes]) => this.level(this.y(bytes), "memlab-limit")).join(""),
     ];
-    this.box.innerHTML = `<svg width="100%" height="${height}" font-size="${size}" aria-hidden="true">${parts.join("")}</svg>`;
+    this.box.innerHTML = `<svg width="100%" height="${height}" font-size="${size}" aria-hidden="true">`
+      + `<clipPath id="${id}"><rect x="${this.left}" y="0" width="${this.width}" height="${height}"/></clipPath>`
+      + `<g clip-path="url(#${id})">${plot.join("")}</g>${this.axis()}${alone ? "" : this.failure(failed)}`
+      + `<g class="memlab-cursor"></g>${this.labels(phased, other, limits, marks)}</svg>`;
     this.box.setAttribute("aria-valuemax", step.count);
     this.box.setAttribute("aria-valuemin", 0);
     this.cursor = this.box.querySelector(".memlab-cursor");
@@ -310,17 +333,24 @@ class Chart {
     return drawn;
   }
 
-  outline(step, xs, kind) {
+  outline(step, kind) {
+    const xs = this.xsOf.get(step);
     const points = this.points(columns(step, xs, this.width), xs, (m) => step.allocated[m]).join(" ");
     const edge = kind === "memlab-other" ? `<polyline class="memlab-edge" points="${points}"/>` : "";
     return `${edge}<polyline class="${kind}" points="${points}"/>`;
   }
 
+  // Where a phase begins and ends, 0 to 1, as far as it can be seen.
+  stretch(step, { begin, end }) {
+    const xs = this.xsOf.get(step);
+    return [xs[begin], xs[end]].map((x) => Math.min(Math.max(x, 0), 1));
+  }
+
   shades(step) {
-    const xs = step === this.step ? this.xs : places(step, step, this.byTime);
-    return step.phases.filter(({ name }) => name === "forward" || name === "optimizer").map(({ begin, end }) =>
-      `<rect class="memlab-shade" x="${this.left + xs[begin] * this.width}" y="0" height="${this.bottom}" `
-      + `width="${Math.max((xs[end] - xs[begin]) * this.width, 0)}"/>`).join("");
+    return step.phases.filter(({ name }) => name === "forward" || name === "optimizer").map((phase) => {
+      const [begin, end] = this.stretch(step, phase);
+      return `<rect class="memlab-shade" x="${this.left + begin * this.width}" y="0" height="${this.bottom}" width="${(end - begin) * this.width}"/>`;
+    }).join("");
   }
 
   axis() {
@@ -330,7 +360,10 @@ class Chart {
     const { trace, count, total } = this.step;
     const says = trace.source === "measured" ? "measured" : "estimated";
     const base = this.height - 4;
-    const ends = this.byTime ? ["0 s", formatSeconds(total)] : ["0", count.toLocaleString("en-US")];
+    const [from, to] = this.zoomed;
+    const ends = this.byTime
+      ? [from ? formatSeconds(from * total) : "0 s", formatSeconds(to * total)]
+      : [from, to].map((part) => Math.round(part * count).toLocaleString("en-US"));
     const tried = this.byTime
       ? [`time in one step, ${says}${trace.source === "measured" ? "" : ` on ${trace.device}`}`, `time in one step, ${says}`, `time, ${says}`, "time"]
       : ["events of one step: an allocation or a free each", "events of one step", "events"];
@@ -350,75 +383,74 @@ class Chart {
 
   // The request that did not fit, where it would have gone.
   failure(failed) {
-    const { oom } = this.step.trace;
-    if (!oom) return "";
     const x = this.x(this.step.count), inUse = this.step.allocated[this.step.count];
-    if (!failed) return "";
+    if (!failed || x > this.left + this.width) return "";
     const top = Math.max(this.y(failed), STRIP), width = Math.max(0.05 * this.width, 10);
     return `<rect class="memlab-failed" x="${x.toFixed(1)}" y="${top.toFixed(1)}" width="${width.toFixed(1)}" `
       + `height="${Math.max(this.y(inUse) - top, 3).toFixed(1)}"/>`;
   }
 
-  labels(reference, other, xsOfOther, limits, marks) {
+  labels(phased, other, limits, marks) {
     const taken = [];
-    const size = this.size, right = this.left + this.width;
-    const fits = (box) => box.top >= 0 && !taken.some((one) =>
-      box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom);
-    // In the first of its places where it meets no other; there is none: nowhere.
-    const put = (words, tried, kind) => {
-      const text = words.trim();
-      const width = measured(text, size, kind.includes("bold"));
-      for (const [x, y, anchor] of tried) {
-        const begin = x - { start: 0, middle: width / 2, end: width }[anchor];
-        const left = Math.min(Math.max(begin, this.left), right - width);
-        const box = { left, right: left + width, top: y - size, bottom: y + 0.3 * size };
-        if (left >= this.left && fits(box)) {
-          taken.push(box);
-          return this.write(text, left, y, "start", kind);
-        }
+    const names = this.phaseNames(phased, taken);
+    const limitNames = limits.map(([bytes, text]) => this.put(text, this.besideLimit(this.y(bytes)), "memlab-limit-name", taken));
+    for (const [bytes] of limits) {
+      taken.push({ left: this.left, right: this.left + this.width, top: this.y(bytes) - 1, bottom: this.y(bytes) + 1 });
+    }
+    const peaks = this.alone ? [] : [[this.step, marks[0]], [other, marks[1]]].filter(([step]) => step);
+    return [names, ...limitNames, ...peaks.map(([step, name]) => this.peak(step, name, taken))].join("");
+  }
+
+  // A text in the first of its places [x, y, anchor] where it meets nothing that is taken; where there is none, nowhere.
+  put(words, tried, kind, taken) {
+    const text = words.trim(), { size, left: edge } = this, right = edge + this.width;
+    const width = measured(text, size, kind.includes("bold"));
+    for (const [x, y, anchor] of tried) {
+      const left = Math.min(Math.max(x - { start: 0, middle: width / 2, end: width }[anchor], edge), right - width);
+      const box = { left, right: left + width, top: y - size, bottom: y + 0.3 * size };
+      const meets = (one) => box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom;
+      if (left >= edge && box.top >= 0 && !taken.some(meets)) {
+        taken.push(box);
+        return this.write(text, left, y, "start", kind);
       }
-      return "";
-    };
-    let drawn = "";
-    const xs = reference === this.step ? this.xs : places(reference, reference, this.byTime);
-    const longestFirst = [...reference.phases].sort((a, b) => xs[b.end] - xs[b.begin] - xs[a.end] + xs[a.begin]);
+    }
+    return "";
+  }
+
+  phaseNames(step, taken) {
+    const stretches = step.phases.map((phase) => [phase, ...this.stretch(step, phase)]).filter(([, begin, end]) => end > begin);
     const named = new Set();
-    for (const { name, begin, end } of longestFirst) {
-      const text = name === "other" ? this.stripName(reference, begin, end) : name;
-      const isThin = xs[end] - xs[begin] < 0.03 && end < reference.count;
-      if (named.has(text) || (name === "other" && isThin)) continue;
-      const middle = this.left + ((xs[begin] + xs[end]) / 2) * this.width;
-      const made = put(text, [[middle, size + 3, "middle"]], "memlab-quiet");
+    return stretches.sort(([, a, b], [, c, d]) => d - c - (b - a)).map(([{ name, begin, end }, x, to]) => {
+      const text = name === "other" ? this.stripName(step, begin, end) : name;
+      const isThin = to - x < 0.03 && end < step.count;
+      if (named.has(text) || (name === "other" && isThin)) return "";
+      const made = this.put(text, [[this.left + ((x + to) / 2) * this.width, this.size + 3, "middle"]], "memlab-quiet", taken);
       if (made) named.add(text);
-      drawn += made;
-    }
-    const blocked = limits.map(([bytes]) => ({ left: this.left, right, top: this.y(bytes) - 1, bottom: this.y(bytes) + 1 }));
-    for (const [bytes, text] of limits) {
-      const y = this.y(bytes);
-      const tried = [y - 5, y + 1.1 * size, y - 1.3 * size].flatMap((base) =>
-        [[right - 4, base, "end"], [this.left + 4, base, "start"], [this.left + this.width / 2, base, "middle"]]);
-      drawn += put(text, tried, "memlab-limit-name");
-    }
-    taken.push(...blocked);
-    const mark = (step, stepXs, name, hollow) => {
-      const { oom } = step.trace;
-      const texts = oom ? [`${name} out of memory: ${oom.asked ? formatBytes(oom.asked) : "more"} asked`, `${name} out of memory`] : [`${name} ${formatBytes(step.peak)}`];
-      const moment = step.trace.oom ? step.count : step.peakAt;
-      const x = this.left + stepXs[moment] * this.width, y = this.y(step.allocated[moment]);
-      const dot = step.trace.oom
-        ? `<path class="memlab-cross" d="M${x - 6} ${y - 6}l12 12m0 -12l-12 12"/>`
-        : `<circle class="memlab-dot${hollow ? " memlab-hollow" : ""}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${size / 3}"/>`;
-      taken.push({ left: x - 6, right: x + 6, top: y - 6, bottom: y + 6 });
-      const heights = [0.7, 1, 1.5, 2, 2.8, 3.6].map((n) => y - n * size).concat([1.6, 2.4, 3.2].map((n) => y + n * size));
-      const tried = heights.flatMap((base) => [[x, base, "middle"], [x + 10, base, "start"], [x - 10, base, "end"]]);
-      const kind = step.trace.oom ? "memlab-bold memlab-limit-name" : "memlab-bold";
-      const places = [...tried, [x + 12, y + size / 3, "start"], [x - 12, y + size / 3, "end"]];
-      return dot + texts.reduce((made, text) => made || put(text, places, kind), "");
-    };
-    if (this.alone) return drawn;
-    drawn += mark(this.step, this.xs, marks[0], false);
-    if (other) drawn += mark(other, xsOfOther, marks[1], true);
-    return drawn;
+      return made;
+    }).join("");
+  }
+
+  besideLimit(y) {
+    const { size, left } = this, right = left + this.width;
+    return [y - 5, y + 1.1 * size, y - 1.3 * size].flatMap((base) =>
+      [[right - 4, base, "end"], [left + 4, base, "start"], [(left + right) / 2, base, "middle"]]);
+  }
+
+  // A dot at the peak, or a cross where memory ran out, and its text.
+  peak(step, name, taken) {
+    const { oom } = step.trace, { size } = this;
+    const moment = oom ? step.count : step.peakAt, part = this.xsOf.get(step)[moment];
+    if (part < 0 || part > 1) return "";
+    const x = this.left + part * this.width, y = this.y(step.allocated[moment]);
+    const dot = oom
+      ? `<path class="memlab-cross" d="M${x - 6} ${y - 6}l12 12m0 -12l-12 12"/>`
+      : `<circle class="memlab-dot${step === this.step ? "" : " memlab-hollow"}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${size / 3}"/>`;
+    taken.push({ left: x - 6, right: x + 6, top: y - 6, bottom: y + 6 });
+    const heights = [-0.7, -1, -1.5, -2, -2.8, -3.6, 1.6, 2.4, 3.2].map((lines) => y + lines * size);
+    const tried = heights.flatMap((base) => [[x, base, "middle"], [x + 10, base, "start"], [x - 10, base, "end"]]);
+    tried.push([x + 12, y + size / 3, "start"], [x - 12, y + size / 3, "end"]);
+    const texts = oom ? [`${name} out of memory: ${oom.asked ? formatBytes(oom.asked) : "more"} asked`, `${name} out of memory`] : [`${name} ${formatBytes(step.peak)}`];
+    return dot + texts.reduce((made, text) => made || this.put(text, tried, `memlab-bold${oom ? " memlab-limit-name" : ""}`, taken), "");
   }
 
   // The strip that is neither forward, backward nor optimizer is called what its line of train does.
@@ -442,10 +474,10 @@ class Chart {
     let life = "";
     if (largest) {
       const { born, freed } = step.lives[largest.place];
-      const from = this.x(born), to = this.x(freed ?? step.count);
+      const from = Math.max(this.x(born), this.left), to = Math.min(this.x(freed ?? step.count), this.left + this.width);
       life = `<rect class="memlab-life" x="${from}" y="${this.bottom - 5}" width="${Math.max(to - from, 2)}" height="5" fill="${colorOf(largest.category)}"/>`;
     }
-    this.cursor.innerHTML = `<line x1="${x}" x2="${x}" y1="${STRIP}" y2="${this.bottom}"/><circle cx="${x}" cy="${y}" r="4"/>${life}`;
+    this.cursor.innerHTML = this.xs[moment] < 0 || this.xs[moment] > 1 ? "" : `<line x1="${x}" x2="${x}" y1="${STRIP}" y2="${this.bottom}"/><circle cx="${x}" cy="${y}" r="4"/>${life}`;
   }
 }
 
@@ -485,14 +517,15 @@ export class Picture {
     this.a = null; // the settings that were pinned
     this.rows = [];
     this.order = "";
-    this.chart = new Chart((moment) => this.asked(moment));
+    this.chart = new Chart((moment) => this.asked(moment), () => this.draw());
     const part = (name, tag = "div", more = {}) => (this[name] = element(tag, { class: `memlab-${name}`, ...more }));
     const toolbar = part("toolbar");
     this.pinButton = pressable("Pin as A", "Keep these settings on the chart, to compare others with them", () => this.pin());
+    this.wholeButton = pressable("Whole step", "Leave the part that is drawn large; as a double click does", () => this.chart.zoom());
     this.axisButton = pressable("by event", "What stands from left to right", () => { this.byTime = !this.byTime; this.draw(); });
     this.stopButton = pressable("Stop predicting", "Predict nothing more until a control is moved", () => this.send({ stop: true }), { hidden: true, class: "memlab-stop" });
     this.presentButton = pressable("Present", "As large as the window; Escape ends it", () => this.present());
-    toolbar.append(this.pinButton, this.axisButton, pressable("Replay", "Go through the step once", () => this.replay()), this.presentButton);
+    toolbar.append(this.wholeButton, this.pinButton, this.axisButton, pressable("Replay", "Go through the step once", () => this.replay()), this.presentButton);
     const stage = element("div", { class: "memlab-stage" }, part("head"), this.chart.box, element("div", { class: "memlab-under" }, part("legend"), toolbar));
     const code = part("code", "pre", { tabindex: 0, "aria-label": "the training loop" });
     const aside = element("div", { class: "memlab-aside" }, part("difference"), code, part("answer"));
@@ -555,6 +588,7 @@ export class Picture {
     });
     this.axisButton.textContent = this.byTime ? "by event" : "by time";
     this.axisButton.disabled = !timed;
+    this.wholeButton.hidden = this.chart.zoomed === WHOLE;
     this.pinButton.textContent = this.a ? "Unpin A" : "Pin as A";
     this.asked(this.chart.moment);
   }
@@ -660,7 +694,7 @@ export class Picture {
     this.highlight(moment);
     const { step } = this;
     if (!step || moment === null) {
-      this.answer.replaceChildren(element("p", { class: "memlab-quiet" }, "Point at the chart, or press Tab and the arrow keys: what is alive there, and which line is at work."));
+      this.answer.replaceChildren(element("p", { class: "memlab-quiet" }, "Point at the chart, or press Tab and the arrow keys: what is alive there, and which line is at work. Drag over a part of it to see that part large."));
       return;
     }
     const alive = step.alive(moment, this.alone);
