@@ -57,6 +57,16 @@ WATCH = """() => {
     for (const kind of ['keydown', 'pointerup', 'change'])
         document.addEventListener(kind, () => { window.memlabActed = performance.now(); }, {capture: true});
 }"""
+POINTED = """() => {
+    const chart = document.querySelector('.memlab-chart'), box = chart.getBoundingClientRect(), times = [];
+    for (let i = 0; i < 300; i++) {
+        const begun = performance.now(), x = box.left + 80 + i * (box.width - 100) / 300;
+        chart.dispatchEvent(new PointerEvent('pointermove', {clientX: x, clientY: box.top + 90}));
+        document.body.offsetHeight;
+        times.push(performance.now() - begun);
+    }
+    return times;
+}"""
 REDRAWN = "([since, until]) => window.memlabRedraws.filter(t => t > since && t <= until)"
 IS_QUIET = f"performance.now() - Math.max(window.memlabActed, ...window.memlabRedraws) > {QUIET}"
 
@@ -92,12 +102,19 @@ def _answers(page: Page, reach: int) -> Iterator[tuple[str, str, str]]:
     page.wait_for_timeout(1000 * REST)
     yield f"dragged after {REST:.0f} s of rest", f"{reach} a second", _drag(page, slider, to_the_right=True)
     yield "dragged back", f"{reach} a second", _drag(page, slider, to_the_right=False)
+    yield "pointing at the chart", "16 ms", _pointing(page)
     slider.focus()
     yield "a key, to a value not seen before", "", _keys(page, "ArrowRight")
     yield "a key, to a value seen before", "at once", _keys(page, "ArrowLeft")
     menu = page.get_by_label("predict for")
     yield "another card", "", _cards(page, menu, ["L4", "A100-40GB", "H100", "V100"])
     yield "a card seen before", "at once", _cards(page, menu, ["L4", "A100-40GB", "H100", "V100"])
+
+
+def _pointing(page: Page) -> str:
+    """The browser's milliseconds for a move over the chart, layout included."""
+    times = page.evaluate(POINTED)
+    return f"{statistics.median(times):.1f} ms, longest {max(times):.1f}"
 
 
 def _drag(page: Page, slider: Locator, to_the_right: bool) -> str:

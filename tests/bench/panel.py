@@ -16,7 +16,7 @@ SETUP = """
 import statistics, time, torch
 from memlab import Lab
 from memlab.data import batches
-from memlab.lab import session
+from memlab.lab import live
 from memlab.nets import GPT
 from memlab.sizes import SIZES
 
@@ -35,10 +35,10 @@ def train(device, *, batch_size=S.batch_size):
 lab = Lab(train, batch_size=(1, 64), steps=30)
 lab
 """
-# The same lab, drawing as always, or only its first and last frame. The drawing is between the steps.
+# The same lab, drawing and asking its model as always, or only for its first and last frame. That is between the steps.
 SPEED = """
 def seconds(per_frame):
-    session.SECONDS_PER_FRAME = per_frame
+    live.SECONDS_PER_FRAME, live.STEPS_PER_SAMPLE = per_frame, 10 if per_frame < 1 else 10**9
     begun = time.perf_counter()
     lab.run()
     return time.perf_counter() - begun
@@ -49,7 +49,7 @@ for _ in range(7):
     drawn, bare = seconds(0.1), seconds(1e9)
     ratios.append(bare / drawn)
 print(f"SPEED {statistics.median(ratios):.4f} from {min(ratios):.4f} to {max(ratios):.4f}")
-session.SECONDS_PER_FRAME = 0.1
+live.SECONDS_PER_FRAME, live.STEPS_PER_SAMPLE = 0.1, 10
 """
 # Notes the moment of a key or a click, and the moment when the words appear.
 WATCH = """(words) => {
@@ -95,14 +95,14 @@ def _speed(text: str) -> str:
 
 def _answers(page: Page, repetitions: int = 8) -> tuple[list[float], list[float]]:
     slider = page.get_by_role("slider").first
-    run, stop = (page.get_by_role("button", name=name, exact=True).last for name in ("Run", "Stop"))
+    button = page.locator(".memlab-go").last
     sliders, stops = [], []
     for _ in range(repetitions):
-        run.press("Enter")
+        button.press("Enter")
         page.get_by_role("status").filter(has_text="Training").wait_for()
         slider.focus()
         sliders.append(_answer(page, "ArrowRight", "For the next run"))
-        stop.focus()
+        button.focus()
         stops.append(_answer(page, "Enter", "Stopp"))
         page.get_by_role("status").filter(has_text="Ready").wait_for()
     return sliders, stops

@@ -56,7 +56,8 @@ for place in range({count}):
     while shown() != (value, card):
         time.sleep(0.005)
     if place % 10 == 0:
-        [part.click() for part in lab._taking.widgets[1].children if part.description in ("Keep", "Save")]
+        lab.session.screen.keep()
+        lab._taking._save()
 """
 TRAIN = "lab.session.steps = 10**6; job = lab.session.start()"
 STOP = "lab.stop(); job.result(); lab.session.steps = 40"
