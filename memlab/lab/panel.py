@@ -197,7 +197,8 @@ class Lab:
     def _left(self) -> widgets.VBox:
         """The controls, the buttons, what the run does and what the last move means, and a small menu."""
         self._go = button("Run", f"Train {self.session.steps} steps with these settings", self._go_pressed)
-        self._go.layout = {"width": "auto", "height": "40px", "margin": "8px 2px"}
+        look = self._go.layout  # changed, not replaced: ipywidgets would keep the other one
+        look.flex, look.height, look.margin = None, "40px", "8px 2px"
         self._go.add_class("memlab-go")
         keep = button(
             "Keep", "Give the prediction on show a row in the table of runs", self.session.screen.keep, small=True

@@ -334,11 +334,12 @@ class Session:
             on_wait=lambda: self.screen.say("Waiting for another run to end."),
         )
         live = LiveRun(run, self.steps, self.screen, self.choices.keys(), budget, outline, self.traces)
-        with suppress(Stopped), run:
-            # Said once: a screen reader reads out every change, and the button counts the steps.
-            self.screen.say("Training. Stop ends the run.")
-            live.follow(stopping)
-        if not run.steps:
-            return None
-        live.draw(going=False)
-        return run.trace()
+        try:
+            with suppress(Stopped), run:
+                # Said once: a screen reader reads out every change, and the button counts the steps.
+                self.screen.say("Training. Stop ends the run.")
+                live.follow(stopping)
+        finally:  # whatever train raises
+            if run.steps:
+                live.draw(going=False)
+        return run.trace() if run.steps else None

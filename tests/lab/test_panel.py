@@ -477,6 +477,14 @@ def test_a_panel_that_nobody_shows_leaves_nothing():
     assert registered() == before
 
 
+def test_a_panel_that_is_closed_leaves_no_widgets():
+    before = registered()
+    lab = make(width=[16, 32], compiled=bool)
+    assert lab._panel.comm is not None
+    lab.close()
+    assert registered() == before
+
+
 def test_a_panel_that_is_shown_after_a_run_shows_it():
     lab = make()
     lab.run(batch_size=4)

@@ -272,6 +272,20 @@ def test_an_exception_in_the_worker_comes_out_of_run_and_is_told_with_its_line()
         session.start().result(SOON)
 
 
+def test_a_run_that_fails_later_shows_the_steps_before_and_goes_on_no_more():
+    def late(device, *, batch_size=8):
+        yield from (torch.ones(batch_size).sum() for _ in range(2))
+        raise RuntimeError("mine")
+
+    session = make(late)
+    with pytest.raises(RuntimeError):
+        session.run()
+    run, picture = session.screen.run, session.screen.picture()
+    assert (run["losses"], run["going"], run["name"]) == ([8, 8], False, "last run, batch 8")
+    assert (session.screen.action, picture["heading"]) == ("Run", "batch 8")
+    assert session.traces == session.screen.rows == ()  # it is no run to compare others with
+
+
 def test_ctrl_c_stops_the_run_and_keeps_what_is_known(monkeypatch):
     slow = Slow()
     session = make(slow, steps=100)

@@ -1,6 +1,7 @@
 """A lab under fire: what a class does to two panels in an hour, at random and as fast as they take it."""
 
 import gc
+import json
 import random
 import re
 import threading
@@ -30,6 +31,9 @@ AT_REST = re.compile(
     r"|(RuntimeError: mine|SystemExit: enough) .*Fix it and press Run again\."
     r"|train yielded a str: yield one number, the loss of the step \(or None\)\."
 )
+ACTION = re.compile(
+    rf"Stop( · step [0-{STEPS}] of {STEPS}( · [\d.]+ (us|ms|s))?)?"
+)  # on the button, while a run goes on
 GOING_ON = re.compile(r"Training\. Stop ends the run\.|Stopping\.|Waiting for another run to end\.")
 CAUSES = (RuntimeError, SystemExit, MemlabError)  # what a run may end with, all of it told
 
@@ -76,8 +80,8 @@ class Learner:
         self._note_runs()
         self.actions = [
             *[self.move] * 6,
-            *[self.run] * 3,
-            *[self.stop] * 2,
+            *[self.press_go] * 3,
+            *(self.stop, self.start, self.bring_back, self.browser_begins),
             *(self.type_number, self.choose_fault, self.choose_card, self.choose_model, self.type_budget, self.reset),
             *(self.replay, self.press, self.begin_cell, self.end_cell, self.run_in_a_cell, self.wait),
         ]
@@ -94,14 +98,20 @@ class Learner:
     def look(self):
         """What holds at any moment."""
         screen, session = self.lab.session.screen, self.lab.session
-        was_busy = session.busy
-        text = screen.status.text
+        with session._last_word:  # or a run may end between two looks
+            is_busy, text, action = session.busy, screen.status.text, screen.action
+            assert self.lab._go.description == action
         assert AT_REST.fullmatch(text) or GOING_ON.fullmatch(text), text
-        if not was_busy:
+        if is_busy:
+            assert ACTION.fullmatch(action), action
+        else:
             assert AT_REST.fullmatch(text), text
+            assert action == "Run"
         assert {name: control.value for name, control in self.lab._controls.items()} == screen.settings
-        assert not (screen.recorded and was_busy)
+        assert (self.lab._model_menu.value, self.lab._card_menu.value) == (session.model, session.gpu)
+        assert not (screen.recorded and is_busy)
         assert len(session.traces) <= 3
+        json.dumps([self.lab._picture.shown, self.lab._picture.run, self.lab._picture.rows], allow_nan=False)
 
     def rest(self):
         """Nothing goes on when nobody does anything, and the panel says so."""
@@ -109,6 +119,9 @@ class Learner:
         wait_for(lambda: not session.busy and not session._worker.works)
         self.look()
         assert session.screen.pending == ""
+        assert not self.lab._picture.stale
+        assert self.lab._picture.shown == session.screen.picture()
+        assert not (session.screen.run or {"going": False})["going"]
         assert [job for job in self.runs if not job.done()] == []
         assert [error for job in self.runs if (error := job.exception()) and not isinstance(error, CAUSES)] == []
 
@@ -131,11 +144,22 @@ class Learner:
     def type_budget(self):
         self.lab._budget_box.value = self._rng.choice(BUDGETS)
 
-    def run(self):
-        button(self.lab, "Run").click()
+    def press_go(self):
+        self.lab._go.click()
+
+    def start(self):
+        with suppress(MemlabError):  # the budget is none
+            self.lab.session.start()  # which ends a run that is going on
 
     def stop(self):
-        button(self.lab, "Stop").click()
+        self.lab._picture._handle_custom_msg({"stop": True}, [])
+
+    def bring_back(self):
+        rows = self.lab._picture.rows
+        self.lab._picture._handle_custom_msg({"bring_back": self._rng.choice(rows)["number"] if rows else 1}, [])
+
+    def browser_begins(self):
+        self.lab._picture.set_state({"is_alive": True})
 
     def reset(self):
         button(self.lab, "Reset").click()
