@@ -10,8 +10,13 @@ from pathlib import Path
 
 from tests.notebooks.cells import NOTEBOOKS, ROOT
 
-# As Claim shows itself: the claim in quotation marks, the verdict in bold, the evidence.
-CLAIM = re.compile(r"“(?P<claim>.+?)”\n\n\*\*(?P<verdict>True when|True\.|False\.)\*\* (?P<evidence>.+)", re.DOTALL)
+# As Claim shows itself: the claim in quotation marks; below what asks for a vote, which older notebooks do not have,
+# the verdict in bold and the evidence.
+CLAIM = re.compile(
+    r"“(?P<claim>.+?)”\n\n(<details><summary>[^<]*</summary>\n\n)?"
+    r"\*\*(?P<verdict>True when|True\.|Not proven\.|False\.)\*\* (?P<evidence>.+?)(\n\n</details>)?",
+    re.DOTALL,
+)
 # As Saving shows itself: its technique above, a row for what was measured and one for what was predicted.
 SAVING = re.compile(
     r"\| (?P<technique>.+) \| without \| with \| \|\n\|---.*\n"
@@ -99,8 +104,9 @@ def with_tables(page: str, notebooks: Sequence[Path]) -> str:
 def with_counts(page: str, notebooks: Sequence[Path]) -> str:
     """The front page, with how many claims there are and how many hold."""
     verdicts = [row[1].strip("*") for notebook in notebooks for row in claims(notebook)]
-    counts = {name: verdicts.count(name) for name in ("true", "true when", "false")}
+    counts = {name: verdicts.count(name) for name in ("true", "true when", "false", "not proven")}
     text = "{true} hold, {true when} hold under a condition, {false} do not".format_map(counts)
+    text += ", {not proven} are not proven".format_map(counts) * ("not proven" in verdicts)
     return between(page, "counted", f"of {len(verdicts)} claims {text}")
 
 

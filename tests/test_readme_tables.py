@@ -1,12 +1,14 @@
 """The tables of notebooks/README.md, and the front page's counts, are what the saved notebooks show."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 from memlab import Claim, Saving, measure, predict
+from memlab.lab.claim import VERDICTS
 from tests.notebooks.cells import NOTEBOOKS, ROOT
 from tests.readme import PAGES, TABLES, claims, number, questions, savings, table, with_counts, written
 
@@ -28,12 +30,19 @@ def notebook(tmp_path):
     return notebook
 
 
-@pytest.mark.parametrize("verdict", ["true", "true when", "false"])
-def test_a_claim_is_found_as_it_shows_itself(notebook, verdict):
-    file = notebook(Claim("It rains | a lot", verdict, "two\ndrops fell.")._repr_markdown_())
+@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize("votes", [True, False], ids=["asks for a vote", "as older notebooks show it"])
+def test_a_claim_is_found_as_it_shows_itself(notebook, verdict, votes):
+    shown = Claim("It rains | a lot", verdict, "two\ndrops fell.")._repr_markdown_()
+    file = notebook(shown if votes else re.sub(r"<details>.*</summary>\n\n|\n\n</details>", "", shown))
     (found,) = claims(file)
     assert (*found[:2], found[2].lower(), found[3]) == ("It rains | a lot", f"**{verdict}**", "two drops fell.", "`99`")
     assert table(claims, [file]).splitlines()[2].startswith(f"| It rains \\| a lot | **{verdict}** | ")
+
+
+def test_the_source_of_a_claim_stands_in_the_table(notebook):
+    (found,) = claims(notebook(Claim("It rains", "false", "no.", source="https://a.b")._repr_markdown_()))
+    assert found[2] == "No. ([source](https://a.b))"
 
 
 def train(device, *, rows):
@@ -85,7 +94,13 @@ def test_claims_are_counted(notebook):
         )
     )
     page = "| <!-- counted -->old<!-- end of counted --> |"
-    assert "of 3 claims 1 hold, 0 hold under a condition, 2 do not" in with_counts(page, [file])
+    assert "of 3 claims 1 hold, 0 hold under a condition, 2 do not<" in with_counts(page, [file])
+
+
+def test_a_claim_that_is_not_proven_is_counted(notebook):
+    file = notebook(*(Claim("a", verdict, "b.")._repr_markdown_() for verdict in ("true", "not proven", "not proven")))
+    counted = with_counts("<!-- counted -->old<!-- end of counted -->", [file])
+    assert "of 3 claims 1 hold, 0 hold under a condition, 0 do not, 2 are not proven<" in counted
 
 
 def test_what_stands_around_the_marks_stays():

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from memlab.errors import BadValue
 from memlab.text import capital
 
-VERDICTS = ("true", "true when", "false")
+VERDICTS = ("true", "true when", "not proven", "false")
+VOTE = "True, true when ..., not proven or false? Decide, then open."  # a reader votes before the verdict is seen
 
 
 def verdict(cases: Iterable[bool]) -> str:
@@ -23,12 +24,13 @@ def verdict(cases: Iterable[bool]) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim on trial. ``evidence`` is a sentence with the measured values in it.
+    """A claim on trial. A notebook shows the verdict once the reader opens it: by click, or with Enter.
 
     Args:
         text: the claim, as people write it.
-        verdict: ``"true"``, ``"true when"`` or ``"false"``, worked out from measurements.
-        evidence: what was measured; after ``"true when"``, the condition first.
+        verdict: ``"true"``, ``"true when"``, ``"not proven"`` or ``"false"``, worked out from measurements.
+        evidence: a sentence with the measured values in it; after ``"true when"``, the condition first.
+        source: where the claim is made, an address, or a text and an address.
 
     Raises:
         BadValue: for another verdict.
@@ -37,19 +39,28 @@ class Claim:
     text: str
     verdict: str
     evidence: str
+    source: str | tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise BadValue(f"{self.verdict!r} is not a verdict: give one of {', '.join(map(repr, VERDICTS))}.")
 
     def __str__(self) -> str:
-        return f"“{self.text}” {self._judgement('')}"
+        return f"“{self.text}” {self._judgement('')}{self._source('{}, {}')}"
 
     def _repr_markdown_(self) -> str:
-        return f"“{self.text}”\n\n{self._judgement('**')}"
+        judgement = f"{self._judgement('**')}{self._source('[{}]({})')}"
+        return f"“{self.text}”\n\n<details><summary>{VOTE}</summary>\n\n{judgement}\n\n</details>"
 
     def _judgement(self, bold: str) -> str:
         """The verdict and the evidence as one text: ``True when the batch is large.``, ``False. The batch ...``."""
         if self.verdict == "true when":
             return f"{bold}True when{bold} {self.evidence}"
         return f"{bold}{self.verdict.capitalize()}.{bold} {capital(self.evidence)}"
+
+    def _source(self, form: str) -> str:
+        """Where the claim is made, in brackets; ``form`` takes a text and an address."""
+        if self.source is None:
+            return ""
+        text, address = ("source", self.source) if isinstance(self.source, str) else self.source
+        return f" ({form.format(text, address)})"

@@ -9,6 +9,7 @@ from memlab.lab import guesses
 from memlab.units import format_bytes, parse_bytes
 
 NEXT = "Now run the next cell."
+MIME = "application/vnd.memlab.guess+json"  # the question and the truth, of which a page makes a form
 
 
 class Guess:
@@ -74,6 +75,11 @@ class Guess:
             self._open = False
         self._close()
         return Revelation(self)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The question and the truth as numbers, texts and lists."""
+        choices = None if self.choices is None else list(self.choices)
+        return {"question": self.question, "choices": choices, "actual": self.actual, "tolerance": self.tolerance}
 
     @property
     def error(self) -> float | None:
@@ -158,8 +164,8 @@ class Revelation:
     def _repr_markdown_(self) -> str:
         return self._text("**")
 
-    def _repr_mimebundle_(self, **chosen: Any) -> dict[str, str]:
-        return {"text/plain": str(self), "text/markdown": self._repr_markdown_()}
+    def _repr_mimebundle_(self, **chosen: Any) -> dict[str, Any]:
+        return {"text/plain": str(self), "text/markdown": self._repr_markdown_(), MIME: self.guess.to_plain()}
 
     def _text(self, bold: str) -> str:
         guess = self.guess

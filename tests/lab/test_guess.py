@@ -38,6 +38,18 @@ def test_nothing_is_told_before_a_guess():
     assert "It is 123 MiB: **19% too low**." in shown._repr_markdown_()
 
 
+@pytest.mark.parametrize(("choices", "truth"), [(None, 123), (["a", "b"], "b")])
+def test_a_saved_notebook_keeps_the_truth_for_a_page(choices, truth):
+    guess = Guess(QUESTION, choices=choices, tolerance=0.1)
+    kept = guess.reveal(truth)._repr_mimebundle_()["application/vnd.memlab.guess+json"]
+    assert json.loads(json.dumps(kept)) == {
+        "question": QUESTION,
+        "choices": choices,
+        "actual": truth,
+        "tolerance": 0.1,
+    }
+
+
 def test_a_teacher_reveals_for_all():
     shown = Guess(QUESTION).reveal(100 * 2**20, for_all=True)
     assert str(shown) == "It is 100 MiB."
