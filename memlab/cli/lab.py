@@ -3,14 +3,20 @@
 import argparse
 import os
 import sys
+import warnings
 from pathlib import Path
 
 from memlab.errors import MemlabError
 from memlab.files import resolved
-from memlab.kernels.shared import shared_processes
+from memlab.kernels.shared import environment, shared_processes
 from memlab.shipped import copy_notebooks, is_copy, shipped_folder
 
 DEFAULT = Path("memlab-notebooks")
+FIRST = "00_start_here.ipynb"
+QUIET = ("--log-level=ERROR", "--LabApp.log_level=ERROR")  # the address is said nevertheless
+SETTINGS = (
+    Path(__file__).parent / "jupyter"
+)  # defaults of JupyterLab's: it asks for no news. A reader's own settings win.
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -37,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         for name in copy_notebooks(source, folder):
             print(f"Kept your edited {folder / name}; to get memlab's version, rename yours and run this again.")
         print(f"The notebooks are in {folder.resolve()}")
+    print("Jupyter runs until Ctrl-C is pressed here.")
     _run_jupyterlab(jupyter_options(folder, port=args.port, browser=not args.no_browser))
     return 0
 
@@ -49,7 +56,9 @@ def _here(source: Path) -> Path | None:
 
 def jupyter_options(folder: Path, *, port: int | None = None, browser: bool = True) -> list[str]:
     """JupyterLab's command-line options: this machine only, its token left on."""
-    options = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder.resolve()}"]
+    options = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder.resolve()}", *QUIET]
+    if (folder / FIRST).exists():
+        options.append(f"--LabApp.default_url=/lab/tree/{FIRST}")
     if port is not None:
         options.append(f"--ServerApp.port={port}")
     if not browser:
@@ -69,6 +78,11 @@ def _run_jupyterlab(options: list[str]) -> None:
             f"JupyterLab does not start in {sys.executable} ({error}): "
             'install it there with python -m pip install "jupyterlab>=4,<5".'
         ) from error
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # for the kernels, which share the cores with a browser
-    with shared_processes():
-        LabApp.launch_instance(options)
+    with environment(_surroundings()), shared_processes(), warnings.catch_warnings(record=True):
+        LabApp.launch_instance(options)  # warnings are kept for nobody: they are about Jupyter's own code
+
+
+def _surroundings() -> dict[str, str]:
+    """The environment of Jupyter and of its kernels, whose threads share the cores with a browser."""
+    settings = os.pathsep.join(filter(None, [str(SETTINGS), os.environ.get("JUPYTER_CONFIG_PATH")]))
+    return {"JUPYTER_CONFIG_PATH": settings, "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}

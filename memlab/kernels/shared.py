@@ -33,7 +33,7 @@ def shared_processes() -> Iterator[None]:
         nursery = subprocess.Popen(command, stdin=listener.fileno(), start_new_session=True)
         path = os.pathsep.join(filter(None, [folder, os.environ.get(PATH)]))
         try:
-            with _environment({PATH: path, ADDRESS: str(address)}):
+            with environment({PATH: path, ADDRESS: str(address)}):
                 yield
         finally:
             nursery.kill()
@@ -41,7 +41,8 @@ def shared_processes() -> Iterator[None]:
 
 
 @contextmanager
-def _environment(changes: dict[str, str]) -> Iterator[None]:
+def environment(changes: dict[str, str]) -> Iterator[None]:
+    """A context in which these variables of the environment have these values."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -55,8 +56,9 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
 
 def _write_spec(folder: Path) -> None:
     folder.mkdir(parents=True)
+    command = [sys.executable, "-m", "memlab.forked", "ipykernel_launcher"]
     spec = {
-        "argv": [sys.executable, "-m", "memlab.forked", "ipykernel_launcher", "-f", "{connection_file}"],
+        "argv": [*command, "-f", "{connection_file}", "--log-level=ERROR"],  # warnings are not the reader's business
         "display_name": "Python 3 (ipykernel)",
         "language": "python",
         "interrupt_mode": "message",

@@ -1,7 +1,11 @@
 import json
 import os
+import re
+import subprocess
 import sys
-from contextlib import nullcontext
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +15,7 @@ from memlab import cli
 from memlab.cli import lab
 from memlab.errors import NotWritten
 from memlab.shipped import MANIFEST, copy_notebooks, shipped_folder
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -135,6 +140,43 @@ def test_lab_copies_and_opens_jupyterlab_on_the_folder(jupyter, mine, capsys):
     assert not any("token" in option or "password" in option for option in options)
     assert str(mine) in capsys.readouterr().out
     assert (mine / "01.ipynb").exists()
+
+
+def test_it_opens_the_first_notebook_where_there_is_one(jupyter, shipped, mine):
+    cli.main(["lab", str(mine)])
+    assert not any("default_url" in option for option in jupyter[0])
+    (shipped / "00_start_here.ipynb").write_text("")
+    cli.main(["lab", str(mine)])
+    assert "--LabApp.default_url=/lab/tree/00_start_here.ipynb" in jupyter[1]
+
+
+@contextmanager
+def started(folder: Path, home: Path) -> Iterator[Path]:
+    """A real JupyterLab that ``memlab lab`` has started, for somebody without settings: what it prints, in a file."""
+    log = home / "printed.txt"
+    told = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")} | {"HOME": str(home)}
+    command = [sys.executable, "-m", "memlab", "lab", str(folder), "--no-browser"]
+    with log.open("w") as output:
+        server = subprocess.Popen(command, env=told, stdout=output, stderr=output)
+    try:
+        yield log
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def test_jupyterlab_asks_for_no_news_and_prints_its_address_and_no_warnings(tmp_path, mine):
+    with started(mine, tmp_path) as log:
+        wait_for(lambda: "token=" in log.read_text() or "Error" in log.read_text())
+        lines = log.read_text().splitlines()
+        address, token = re.search(r"(http://\S+)/lab/tree/00_start_here\.ipynb\?(token=\S+)", log.read_text()).groups()
+        asked = f"{address}/lab/api/settings/@jupyterlab/apputils-extension:notification?{token}"
+        with urllib.request.urlopen(asked) as answer:
+            properties = json.load(answer)["schema"]["properties"]
+    assert properties["fetchNews"]["default"] == "false"
+    assert properties["checkForUpdates"]["default"] is False
+    assert [line for line in lines if re.search(r"warning|^\[[IW]", line, re.IGNORECASE)] == []
+    assert lines[:2] == [f"The notebooks are in {mine}", "Jupyter runs until Ctrl-C is pressed here."]
 
 
 def test_lab_names_the_edited_notebook_and_the_next_step(jupyter, mine, capsys):
