@@ -27,6 +27,7 @@ class Gap(NamedTuple):
 
 
 NOTHING = Gap(0, 0, None)
+NO_WORKSPACE = Storage("", (), "", WORKSPACE, 0)
 
 
 @dataclass(frozen=True)
@@ -126,19 +127,34 @@ class Mixture:
         return None if first is None or second is None else max(0.0, first + (second - first) * self.part)
 
     def storages(self, first: Trace, second: Trace) -> Iterator[Storage]:
-        """Storages of two traces that allocate the same in the same order; a shape that differs is left out."""
-        for one, other in zip(first.storages, second.storages, strict=False):
+        """As the first has them, and then its workspace if only the second has one; a shape that differs is left out.
+
+        But for the workspace, which may be first used elsewhere, both have the same in the same order.
+        """
+        workspace = next((storage for storage in second.storages if storage.category is WORKSPACE), NO_WORKSPACE)
+        others = (storage for storage in second.storages if storage.category is not WORKSPACE)
+        ones = first.storages if _workspace(first) < len(first.storages) else (*first.storages, NO_WORKSPACE)
+        for one in ones:
+            other = workspace if one.category is WORKSPACE else next(others, one)
             shape = one.shape if one.shape == other.shape else ()
             yield one._replace(shape=shape, start=self.bytes(one.category, one.start, other.start))
 
     def events(self, first: Outline, second: Outline) -> Iterator[Event]:
         """Events of two outlines that have the same order."""
+        workspace = _workspace(first.trace)
         for (gap, event), (other_gap, other) in zip(first.events, second.events, strict=True):
             if where := gap.at or other_gap.at:
                 highest = self.bytes(WORKSPACE, gap.highest, other_gap.highest)
                 level = self.bytes(WORKSPACE, gap.level, other_gap.level)
-                yield from (where._replace(bytes=count) for count in (highest, level - highest) if count)
+                changes = (highest, level - highest)
+                yield from (where._replace(bytes=count, storage=workspace) for count in changes if count)
             if event is not None and other is not None:
                 seconds = event.seconds + (other.seconds - event.seconds) * self.part
                 count = self.bytes(event.category, event.bytes, other.bytes)
                 yield event._replace(bytes=count, seconds=max(0.0, seconds))
+
+
+def _workspace(trace: Trace) -> int:
+    """The place of the workspace among the storages, behind them where they lack it."""
+    places = (place for place, storage in enumerate(trace.storages) if storage.category is WORKSPACE)
+    return next(places, len(trace.storages))

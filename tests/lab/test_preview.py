@@ -37,6 +37,29 @@ def test_at_ten_points_the_peak_is_off_by_little(ends, batch_size):
             assert about.by_category[category] == pytest.approx(count, rel=OFF)
 
 
+@pytest.mark.parametrize("batch_size", [2, 100, 4000])
+def test_a_preview_can_be_pointed_at(ends, batch_size):
+    """It knows each piece of memory by name, when it comes and goes, and the line that is at work."""
+    about, exact = between(*ends, batch_size, room=2**50), predict(gpt, batch_size=batch_size)
+    assert [(s.name, s.category, s.dtype) for s in about.storages] == [
+        (s.name, s.category, s.dtype) for s in ends[0].trace.storages
+    ]
+    named = {(s.name, s.category, s.shape) for s in exact.storages if s.name}
+    assert {(s.name, s.category, s.shape) for s in about.storages if s.name} == named
+    for event in about.events:
+        if event.storage >= 0:
+            assert about.storages[event.storage].category is event.category
+    for category, count in about.start.items():
+        assert sum(s.start for s in about.storages if s.category is category) == pytest.approx(count, abs=1)
+    tensors = [[(e.line, e.op, e.module) for e in t.events if e.category != "workspace"] for t in (about, exact)]
+    assert tensors[0] == tensors[1]
+    assert 0 <= about.events[0].seconds < about.events[-1].seconds
+    assert about.events[-1].seconds == pytest.approx(exact.events[-1].seconds, rel=0.5)
+    shapes = {s.shape for s in about.storages if s.category == "activation"}
+    assert () in shapes  # of what grows with the batch size, none is said
+    assert len(shapes) < len({s.shape for s in exact.storages if s.category == "activation"})
+
+
 def test_at_the_two_that_are_known_it_is_what_they_are(ends):
     for known in ends:
         about = between(*ends, known.number, room=2**50)
