@@ -144,13 +144,18 @@ class Trace:
     @cached_property
     def timeline(self) -> dict[Category, tuple[int, ...]]:
         """The same by category: ``len(events) + 1`` values each. A category that is never used is left out."""
-        series = {}
-        for category in Category:
-            changes = (event.bytes if event.category is category else 0 for event in self.events)
-            values = tuple(accumulate(changes, initial=self.start.get(category, 0)))
-            if any(values):
-                series[category] = values
-        return series
+        changes: dict[Category, list[int]] = {}
+        for place, event in enumerate(self.events):
+            if event.category not in changes:
+                changes[event.category] = [0] * len(self.events)
+            changes[event.category][place] = event.bytes
+        unchanged = [0] * len(self.events)
+        series = {
+            category: tuple(accumulate(changes.get(category, unchanged), initial=self.start.get(category, 0)))
+            for category in Category
+            if category in changes or self.start.get(category)
+        }
+        return {category: values for category, values in series.items() if any(values)}
 
     @property
     def phases(self) -> list[tuple[Phase, int, int]]:
@@ -345,12 +350,17 @@ def _columns(rows: Sequence[tuple[Any, ...]], kind: type[Event] | type[Storage])
     texts: dict[str, int] = {}
     columns: dict[str, list[Any]] = {}
     for name, values in zip(kind._fields, zip(*rows, strict=True) if rows else repeat(()), strict=False):
-        if name in _READ:
-            words = (" ".join(map(str, shape)) for shape in values) if name == "shape" else map(str, values)
-            columns[name] = [texts.setdefault(word, len(texts)) for word in words]
-        else:
-            columns[name] = list(values)
+        columns[name] = _places(values, texts) if name in _READ else list(values)
     return columns | {"texts": list(texts)}
+
+
+def _places(values: Sequence[Any], texts: dict[str, int]) -> list[int]:
+    """The place of each value's text among the texts. Values recur: each is looked at once, by its identity."""
+    places = {}
+    for key, value in {id(value): value for value in values}.items():
+        text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        places[key] = texts.setdefault(text, len(texts))
+    return [places[id(value)] for value in values]
 
 
 def _rows(columns: Mapping[str, list[Any]], kind: type[Event] | type[Storage]) -> Iterator[tuple[Any, ...]]:

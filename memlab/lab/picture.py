@@ -1,5 +1,6 @@
 """The picture as a widget: what the browser draws (``browser/picture.js``), and a still one where it cannot."""
 
+import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -15,6 +16,10 @@ def browser_file(name: str) -> str:
     return (files("memlab.lab.browser") / name).read_text(encoding="utf-8")
 
 
+# As one text: ipywidgets looks at each value of lists and dictionaries, which took as long as the rest of a redraw.
+_AS_TEXT: dict[str, Any] = {"sync": True, "to_json": lambda value, widget: json.dumps(value, separators=(",", ":"))}
+
+
 class Picture(anywidget.AnyWidget):
     """Draws what it is given; pointing, pinning and replaying need no kernel.
 
@@ -28,10 +33,10 @@ class Picture(anywidget.AnyWidget):
         is_alive: set by the browser once its module has been loaded.
     """
 
-    shown: Any = Dict(default_value=None, allow_none=True).tag(sync=True)
-    run: Any = Dict(default_value=None, allow_none=True).tag(sync=True)
-    rows: Any = List().tag(sync=True)
-    code: Any = Dict(default_value=None, allow_none=True).tag(sync=True)
+    shown: Any = Dict(default_value=None, allow_none=True).tag(**_AS_TEXT)
+    run: Any = Dict(default_value=None, allow_none=True).tag(**_AS_TEXT)
+    rows: Any = List().tag(**_AS_TEXT)
+    code: Any = Dict(default_value=None, allow_none=True).tag(**_AS_TEXT)
     sentence = Unicode().tag(sync=True)
     stale = Bool(False).tag(sync=True)
     is_alive = Bool(False).tag(sync=True)

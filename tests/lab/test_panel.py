@@ -3,6 +3,7 @@
 import gc
 import html
 import importlib
+import json
 import re
 import weakref
 from pathlib import Path
@@ -350,7 +351,7 @@ def test_the_picture_keeps_what_it_is_given():
         assert name in state
     assert "export default { render }" in state["_esm"]
     picture.shown = {"heading": "batch 8"}
-    assert picture.get_state()["shown"] == {"heading": "batch 8"}
+    assert json.loads(picture.get_state()["shown"]) == {"heading": "batch 8"}
     picture._handle_custom_msg({"bring_back": 3}, [])
     assert wishes == [{"bring_back": 3}]
 

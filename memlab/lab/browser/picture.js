@@ -869,11 +869,13 @@ function spark(series, count, label) {
 
 // The widget of a notebook: memlab/lab/picture.py has its other half.
 
+const AS_TEXT = new Set(["shown", "code", "run", "rows"]);
+
 function render({ model, el }) {
   const picture = new Picture(el, (wish) => model.send(wish));
   const parts = { shown: "show", code: "showCode", run: "showRun", rows: "showRows", sentence: "showSentence", stale: "showStale" };
   for (const [name, shows] of Object.entries(parts)) {
-    const changed = () => picture[shows](model.get(name));
+    const changed = () => picture[shows](AS_TEXT.has(name) ? JSON.parse(model.get(name)) : model.get(name));
     model.on(`change:${name}`, changed);
     changed();
   }
