@@ -27,7 +27,7 @@ def own_settings(train: Train) -> dict[str, inspect.Parameter]:
     """The keyword arguments that ``train`` names, by name.
 
     Raises:
-        BadTrain: ``train`` does not take a device first, has an argument that memlab itself takes, or does not yield.
+        BadTrain: ``train`` does not take a device first, or has an argument that memlab itself takes.
     """
     if not callable(train):
         raise BadTrain(f"{train!r} is not a function: give a generator train(device, **settings) that yields its loss.")
@@ -39,8 +39,6 @@ def own_settings(train: Train) -> dict[str, inspect.Parameter]:
     named = {p.name: p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     for name in named.keys() & RESERVED:
         raise BadTrain(f"{name_of(train)} has a setting {name!r}, which memlab itself takes: give it another name.")
-    if not _may_give_a_generator(train):
-        raise BadTrain(f"{name_of(train)} has no 'yield': write 'yield loss' at the end of every training step.")
     return named
 
 
@@ -86,6 +84,8 @@ def start(train: Train, device: torch.device, settings: Mapping[str, Any]) -> "G
     Raises:
         BadTrain: it is none, or trains before it has given one.
     """
+    if not _may_give_a_generator(train):
+        raise BadTrain(f"{name_of(train)} has no 'yield': write 'yield loss' at the end of every training step.")
     with _no_step_yet(train):
         generator = train(device, **settings)
     if not isinstance(generator, GeneratorType):
