@@ -1,8 +1,15 @@
 """What memlab raises. Every message is one sentence: the value, what is legal, what to do."""
 
+from memlab.tracebacks import place
+
 
 class MemlabError(Exception):
     """The base of every error that memlab raises on purpose."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows in place of a traceback: IPython asks for it."""
+        said = f"{type(self).__name__}: {self}"
+        return [said, *filter(None, [place(self)]), *getattr(self, "__notes__", ())]
 
 
 class BadValue(MemlabError, ValueError):

@@ -22,6 +22,7 @@ from memlab.errors import BadTrain
 from memlab.oom import asked_bytes, out_of_memory_behind
 from memlab.protocol import Train, check_settings, check_steps, check_xray, loss_of, name_of, notes_on, plain, start
 from memlab.trace import OutOfMemory, Phase, Step, Trace
+from memlab.tracebacks import show_readers_frames
 from memlab.tracking import Xray
 from memlab.tracking.randomness import RandomNumbers
 from memlab.turns import turn
@@ -205,7 +206,9 @@ class Run:
             self._undo = undo.pop_all()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, frames: object) -> None:
+        if error is not None:
+            show_readers_frames(error)
         self._undo.close()
         del self._undo
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memlab.cluster import ClusterRun
-from memlab.errors import BadTrain
+from memlab.errors import BadTrain, BadValue
 from memlab.protocol import Train
 from memlab.run import measure
+from memlab.text import message
 from memlab.trace import Trace
+from memlab.tracebacks import place
 from memlab.units import format_bytes, parse_bytes
 
 ROUNDING = 1e-4  # losses that differ by less, relative to them, are the same
@@ -87,10 +89,19 @@ class Challenge:
     def check(self, train: Train, /, **settings: Any) -> Outcome:
         """Measure an answer, with further settings of its own, and say which rule it keeps, and by how much not.
 
+        An error of the answer is a finding.
+
         Raises:
-            MemlabError, Exception: what :func:`memlab.measure` raises for ``train``.
+            BadTrain, BadValue: as :func:`memlab.measure`.
         """
-        answer = self._measure(train, **settings) if self.world_size is None else self._measure_ranks(train, settings)
+        try:
+            answer = self._answered(train, settings)
+        except (BadTrain, BadValue):
+            raise
+        except Exception as error:
+            where = place(error)
+            at = f", at {where}" if where else ""
+            return Outcome(False, (f"Error: {type(error).__name__}: {message(error).rstrip('.')}{at}.",))
         own = (self._fits(answer), self._works_enough(answer), self._learns_the_same(answer))
         judged = (*own, *(rule(train, answer) for rule in self.rules))
         return Outcome(all(kept for kept, _ in judged), tuple(finding for _, finding in judged))
@@ -106,6 +117,9 @@ class Challenge:
             f"- Result: {self._sameness} in all {self.steps} steps."
             + "".join(f"\n- {_stated(rule)}" for rule in self.rules)
         )
+
+    def _answered(self, train: Train, settings: Mapping[str, Any]) -> Trace:
+        return self._measure(train, **settings) if self.world_size is None else self._measure_ranks(train, settings)
 
     def _measure(self, train: Train, **settings: Any) -> Trace:
         return measure(train, steps=self.steps, xray="every", **self.settings | settings)

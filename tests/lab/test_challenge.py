@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -112,7 +114,21 @@ def test_an_answer_that_runs_out_of_memory_is_refused(challenge):
     assert outcome.findings[0].startswith("Memory: out of memory")
 
 
-def test_an_error_in_the_answer_is_shown_as_it_is(challenge):
+def test_an_error_in_the_answer_is_a_finding_with_the_readers_line(challenge):
+    def wrong(device, *, batch_size):
+        x = torch.ones(batch_size, WIDTH, device=device)
+        yield torch.nn.Linear(2 * WIDTH, WIDTH, device=device)(x).sum()
+
+    outcome = challenge.check(wrong)
+    assert not outcome.passed
+    (finding,) = outcome.findings
+    assert finding.startswith("Error: RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x32 and 64x32), at ")
+    assert re.search(
+        r", line \d+: `yield torch\.nn\.Linear\(2 \* WIDTH, WIDTH, device=device\)\(x\)\.sum\(\)`\.$", finding
+    )
+
+
+def test_what_is_no_answer_at_all_is_refused(challenge):
     with pytest.raises(BadValue, match="batch_size"):
         challenge.check(lambda device, *, batchsize=1: iter(()))
 
