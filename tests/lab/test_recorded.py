@@ -6,7 +6,7 @@ import pytest
 
 from memlab.errors import MemlabError
 from memlab.lab import recorded
-from tests.lab.loops import Slow
+from tests.lab.loops import SlowToRun
 from tests.lab.test_panel import button, drawn, make, shown
 from tests.waiting import wait_for
 
@@ -69,7 +69,7 @@ def test_a_moved_slider_and_a_run_end_the_replay(lab):
 
 
 def test_a_run_that_is_going_on_is_not_drawn_over(lab):
-    train = Slow()
+    train = SlowToRun()
     busy = make(train, title=lab.title)
     job = busy.session.start()
     train.in_step.wait()

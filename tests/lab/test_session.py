@@ -287,7 +287,7 @@ def test_a_run_that_fails_later_shows_the_steps_before_and_goes_on_no_more():
 
 
 def test_ctrl_c_stops_the_run_and_keeps_what_is_known(monkeypatch):
-    slow = Slow()
+    slow = SlowToRun()
     session = make(slow, steps=100)
     slow.step.release(3)
 
@@ -779,7 +779,7 @@ def test_a_run_that_waits_for_another_says_so_and_can_be_stopped():
 
 
 def test_a_replay_is_refused_while_a_run_is_going_on():
-    slow = Slow()
+    slow = SlowToRun()
     session = make(slow)
     trace = make().run()
     job = session.start()
