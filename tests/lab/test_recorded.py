@@ -95,10 +95,11 @@ def test_another_file_is_left_out_and_that_is_said(lab, tmp_path):
     assert "The recorded run a-panel-of-mine--x-1.json is left out: " in shown(again, "note")
 
 
-def test_a_recorded_run_that_cannot_be_drawn_is_refused_and_the_panel_lives_on(lab):
+@pytest.mark.parametrize("fault", [{"events": None}, {"notes": None}])
+def test_a_recorded_run_that_cannot_be_drawn_is_refused_and_the_panel_lives_on(lab, fault):
     lab.run()
     before = drawn(lab), lab._picture.run, lab.session.screen.view
-    broken = replace(lab.session.recorded[0], events=None)
+    broken = replace(lab.session.recorded[0], **fault)
     lab.replay(broken)
     wait_for(lambda: "This recorded run cannot be drawn: TypeError" in shown(lab, "note"))
     assert (drawn(lab), lab._picture.run, lab.session.screen.view) == before
