@@ -6,8 +6,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from memlab import Lab, predict
-from memlab.lab.page import choose_axes, page, predict_grid
+from memlab import Guess, Lab, measure, predict
+from memlab.lab.page import choose_axes, form, page, predict_grid, record
 from memlab.units import format_bytes
 from tests.browser.jupyter import browser_page, find_chromium
 from tests.lab.loops import train
@@ -16,18 +16,29 @@ pytestmark = pytest.mark.skipif(
     not find_chromium() and not os.environ.get("CI"), reason="there is no Chromium to drive"
 )
 TOO_WIDE = 50_000  # its weights fit a T4, its gradients do not
+STEPS = 30
+QUESTIONS = {
+    "size": Guess("How much <is> it?", tolerance=0.1),
+    "choice": Guess("Which is it?", choices=["weights", "activations"]),
+}
+TRUTHS = {"size": 4 * 2**30, "choice": "weights"}
 
 
 @pytest.fixture(scope="module")
 def session():
-    lab = Lab(train, batch_size=(1, 64), optimizer=["SGD", "Adam"], width=[16, TOO_WIDE], title="Try it")
+    lab = Lab(train, batch_size=(1, 64), optimizer=["SGD", "Adam"], width=[16, TOO_WIDE], steps=STEPS, title="Try it")
     return lab.session
 
 
 @pytest.fixture(scope="module")
 def address(session, tmp_path_factory):
     file = tmp_path_factory.mktemp("site") / "lab.html"
-    file.write_text(page(predict_grid(session, choose_axes(session, ["T4", "H100"], most=24))), encoding="utf-8")
+    runs = [record(session), record(session, batch_size=64)]
+    for run in runs:
+        run["samples"] = [(0, ""), (2, "guesses: abc"), (20, "guesses: def")]
+    whole = page(predict_grid(session, choose_axes(session, ["T4", "H100"], most=24), runs=runs))
+    forms = [form(question.to_plain() | {"actual": TRUTHS[name]}) for name, question in QUESTIONS.items()]
+    file.write_text(whole.replace("</main>", f"{''.join(forms)}</main>"), encoding="utf-8")
     return file.as_uri()
 
 
@@ -90,7 +101,7 @@ def test_it_answers_to_the_keyboard(browser):
 
 
 def test_a_slider_says_which_values_it_has(browser):
-    expect(browser.locator(".memlab-row").filter(has_text="batch size").locator("small")).to_have_text("1 · 8 · 64")
+    expect(browser.locator(".memlab-row").filter(has_text="batch size").locator("small")).to_have_text("1, 8, 64")
 
 
 def test_the_address_carries_the_settings(browser, address):
@@ -268,3 +279,119 @@ def test_a_part_of_the_step_is_drawn_large(browser):
     assert chart.locator("polyline.memlab-line").get_attribute("points") != whole
     browser.keyboard.press("-")
     assert chart.locator("polyline.memlab-line").get_attribute("points") == whole
+
+
+# Recorded runs
+
+
+def run_button(browser):
+    return browser.get_by_role("button", name="Run (recorded)")
+
+
+def number(browser):
+    return browser.locator(".memlab-number").inner_text()
+
+
+def test_a_recorded_run_is_played_and_ends_at_the_measured_step(browser):
+    assert "recorded on CPU" in browser.locator(".memlab-left small").last.inner_text()
+    run_button(browser).focus()
+    browser.keyboard.press("Enter")
+    expect(browser.get_by_role("button", name="Stop")).to_be_visible()
+    expect(browser.locator(".memlab-cursor line")).to_have_count(1)  # it goes through the step
+    early = browser.locator(".memlab-loss").inner_text()
+    expect(browser.locator(".memlab-sample")).to_have_text("guesses: abc")
+    expect(browser.locator(".memlab-sample")).to_have_text("guesses: def")
+    expect(run_button(browser)).to_be_visible()
+    trace = measure(train, steps=STEPS)
+    assert float(browser.locator(".memlab-loss").inner_text()) == pytest.approx(trace.losses[-1], rel=0.01)
+    assert float(early) > trace.losses[-1]
+    expect(browser.locator(".memlab-run")).to_contain_text("loss, recorded run, batch 8")
+    assert number(browser) == format_bytes(trace.peak_allocated)
+    expect(browser.locator(".memlab-facts")).to_contain_text("recorded on CPU")
+    expect(browser.locator(".memlab-facts")).to_contain_text("predicted, without workspace:")
+    assert browser.locator(".memlab-chart .memlab-other").count() == 1  # the outline
+    assert sentence(browser).startswith("Peak ")
+
+
+def test_a_moved_control_goes_back_to_predictions(browser):
+    run_button(browser).click()
+    expect(browser.locator(".memlab-loss")).to_be_visible()
+    choose_batch(browser, "End")
+    browser.wait_for_timeout(700)
+    assert peak("T4", batch_size=64) in sentence(browser)
+    assert browser.locator(".memlab-loss").count() == 0
+    expect(run_button(browser)).to_be_visible()
+
+
+def test_a_run_is_stopped(browser):
+    run_button(browser).click()
+    browser.get_by_role("button", name="Stop").click()
+    browser.wait_for_timeout(700)
+    assert peak("T4", batch_size=8) in sentence(browser)
+    assert browser.locator(".memlab-loss").count() == 0
+
+
+def test_the_run_nearest_to_the_controls_is_played_and_they_move_to_it(browser):
+    browser.get_by_role("combobox", name="optimizer").select_option("Adam")
+    choose_batch(browser, "End")
+    run_button(browser).click()
+    expect(browser.locator(".memlab-run")).to_contain_text("recorded run, batch 64")
+    assert number(browser) == format_bytes(measure(train, steps=STEPS, batch_size=64).peak_allocated)
+    assert browser.get_by_role("combobox", name="optimizer").input_value() == "SGD"
+    assert "batch_size=64&optimizer=SGD" in browser.url
+
+
+def test_a_page_without_runs_has_no_button_for_them(browser, session, tmp_path):
+    file = tmp_path / "lab.html"
+    file.write_text(page(predict_grid(session, choose_axes(session, ["T4"], most=12))), encoding="utf-8")
+    browser.goto(file.as_uri())
+    browser.locator(".memlab-chart svg").wait_for()
+    assert run_button(browser).count() == 0
+
+
+# Guesses
+
+
+def guess_at(browser, name, *answers):
+    """Make guesses, in MiB or by choice; what is said in the end."""
+    box = browser.locator("[data-guess]").nth(list(QUESTIONS).index(name))
+    expect(box.locator("legend")).to_have_text(QUESTIONS[name].question)
+    for answer in answers:
+        if name == "choice":
+            box.get_by_label(answer).check()
+        else:
+            box.get_by_label("your guess").fill(str(answer))
+            box.get_by_label("unit").select_option("MiB")
+        box.get_by_role("button", name="Guess").focus()
+        browser.keyboard.press("Enter")
+    return box.get_by_role("status").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        *(("size", count) for count in (0.25, 3000, 3687, 4096, 4100, 5000)),
+        ("choice", "weights"),
+        ("choice", "activations"),
+    ],
+)
+def test_a_guess_is_judged_in_the_words_of_a_notebook(browser, monkeypatch, tmp_path, name, answer):
+    monkeypatch.setenv("MEMLAB_LOGBOOK", str(tmp_path / "logbook.jsonl"))
+    said = guess_at(browser, name, answer)
+    guess = Guess(QUESTIONS[name].question, choices=QUESTIONS[name].choices, tolerance=QUESTIONS[name].tolerance)
+    guess.answer(answer if name == "choice" else f"{answer} MiB")
+    assert said == str(guess.reveal(TRUTHS[name])).partition(" Your score")[0]
+
+
+def test_a_second_guess_comes_late(browser):
+    once = guess_at(browser, "size", 3000)
+    assert guess_at(browser, "size", 3000) == once
+    late = "4.00 GiB does not count any more, because the answer has been told."
+    assert guess_at(browser, "size", 4096) == f"{late} {once}"
+
+
+def test_nothing_is_told_before_a_guess(browser):
+    box = browser.locator("[data-guess]").first
+    assert "4.00" not in box.inner_text()
+    box.get_by_role("button", name="Guess").click()
+    assert box.get_by_role("status").inner_text() == ""

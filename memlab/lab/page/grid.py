@@ -1,14 +1,15 @@
-"""The settings that a page shows, and the prediction for each combination of them."""
+"""The settings that a page shows, the prediction for each combination of them, and runs that it replays."""
 
+import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import Any, NamedTuple
 
 from memlab.errors import BadValue, MemlabError
 from memlab.lab.checks import other_model
-from memlab.lab.choices import Choice, Doubling, OneOf, Range, Switch
+from memlab.lab.choices import Choice, Doubling, OneOf, Range
 from memlab.lab.export import picture
 from memlab.lab.ranks import WORLD_SIZE, of_train
 from memlab.lab.screen import View
@@ -17,9 +18,10 @@ from memlab.lab.source import source
 from memlab.lab.words import prediction_summary
 from memlab.run import predict
 from memlab.text import message
+from memlab.trace import Trace
 from memlab.vgpu import find_card
 
-CARD = "gpu"
+CARD, MODEL = "gpu", "model"  # axes beside the settings of train
 MOST_POINTS = 240
 LEAST_PLACES, MOST_PLACES = 3, 17  # of a slider
 
@@ -35,6 +37,13 @@ class Axis:
     start: int = 0
 
 
+class Point(NamedTuple):
+    """The step of one combination, as :meth:`memlab.lab.screen.View.to_plain` gives it or None, and its sentence."""
+
+    shown: dict[str, Any] | None
+    sentence: str
+
+
 @dataclass(frozen=True)
 class Grid:
     """All that a page can show: a step and a sentence for each combination of the axes' values.
@@ -42,85 +51,140 @@ class Grid:
     Combinations are counted as numbers are, the last axis first.
 
     Attributes:
-        model: what was predicted, ``""`` for the model that Run trains.
         shown: as :meth:`memlab.lab.screen.View.to_plain` gives them; None where there is no prediction.
         code: the lines of ``train`` and the number of the first.
         still: the step that it begins with as HTML, for browsers without JavaScript.
+        runs: as :func:`memlab.lab.page.recording.record` gives them; the first is of the settings that it begins with.
     """
 
     title: str
-    model: str
     axes: tuple[Axis, ...]
     shown: tuple[dict[str, Any] | None, ...]
     sentences: tuple[str, ...]
     code: dict[str, Any] | None
     still: str
+    runs: tuple[dict[str, Any], ...] = ()
 
     @property
     def start(self) -> int:
         """The number of the combination that it begins with."""
-        return _number(self.axes)
+        number = 0
+        for axis in self.axes:
+            number = number * len(axis.values) + axis.start
+        return number
 
 
-def choose_axes(session: Session, cards: Sequence[str], most: int = MOST_POINTS) -> tuple[Axis, ...]:
+def choose_axes(
+    session: Session, cards: Sequence[str], most: int = MOST_POINTS, named: Sequence[tuple[str, Any]] = ()
+) -> tuple[Axis, ...]:
     """The controls of a panel, with so few places for each slider that there are at most so many combinations.
 
-    The panel's own card is always among the cards. Where a slider would have fewer than three places, sliders whose
-    steps double lose some of theirs too, and then the last of the cards go.
+    Menus are whole, a slider has where the panel begins and the end that is further away, and the panel's own card is
+    there. As long as there is room come, in this order: the other ends, what is named, a third place for each slider,
+    the cards, all steps of a slider whose steps double, and values in the widest gaps.
+
+    Args:
+        named: values that a text speaks of, each with the name of its control, the most important first. With a
+            ``"model"`` among them there is a menu of models: the first, those that are named, and what Run trains.
 
     Raises:
-        BadValue: menus and switches alone have more combinations, or a card is unknown.
+        BadValue: what must be there has more combinations, or a card is unknown.
     """
-    names = [find_card(card).name for card in cards]
-    if session.gpu not in names:
-        names.insert(0, session.gpu)
-    choices = session.choices.values()
-    sliders: list[Choice] = [choice for choice in choices if isinstance(choice, Range)]
-    if _room(most, choices, sliders, names) < LEAST_PLACES ** len(sliders):
-        sliders = [choice for choice in choices if isinstance(choice, Range | Doubling)]
-    while names[1:] and _room(most, choices, sliders, names) < LEAST_PLACES ** len(sliders):
-        names.remove([name for name in names if name != session.gpu][-1])
-    room = _room(most, choices, sliders, names)
-    if room < 2 ** len(sliders):
-        raise BadValue(f"{most} points are too few for the menus of {session.title!r}: allow more.")
-    places = min(MOST_PLACES, math.floor(room ** (1 / max(len(sliders), 1)) + 1e-9))
-    chosen = session.screen.settings
-    axes = [_axis(choice, chosen[choice.name], places if choice in sliders else None) for choice in choices]
-    return (*axes, Axis(CARD, "predict for", "menu", tuple(names), names.index(session.gpu)))
+    order = [find_card(card).name for card in cards]
+    places = _Places(session, most, has_models=any(name == MODEL for name, _ in named))
+    ends = [(name, end) for name, choice in places.sliders.items() for end in _ends(choice)]
+    for name, value in [*ends, *named]:
+        places.add(name, value)
+    for name in places.sliders:
+        while places.widen(name, LEAST_PLACES):
+            pass
+    for card in order:
+        places.add(CARD, card)
+    for name, choice in places.sliders.items():
+        if isinstance(choice, Doubling):
+            places.add(name, *choice.options)
+    while any(places.widen(name, MOST_PLACES) for name in sorted(places.sliders, key=places.count)):
+        pass
+    return tuple(places.axes(order))
 
 
-def _room(most: int, choices: Iterable[Choice], sliders: Collection[Choice], cards: Sequence[str]) -> int:
-    """How many combinations of the sliders there may be."""
-    menus = [len(choice.options) if isinstance(choice, OneOf) else 2 for choice in choices if choice not in sliders]
-    return most // (math.prod(menus) * len(cards))
+class _Places:
+    """The values of each control that are on a page: of all combinations no more than ``most``."""
+
+    def __init__(self, session: Session, most: int, *, has_models: bool):
+        self.session, self.most = session, most
+        self.settings, choices = session.screen.settings, session.choices
+        self.kept = {name: _least(choice, self.settings[name]) for name, choice in choices.items()}
+        self.sliders = {name: choice for name, choice in choices.items() if isinstance(choice, Range | Doubling)}
+        if has_models:
+            self.kept[MODEL] = _once(session.model, list(session.models)[-1])
+        self.kept[CARD] = [session.gpu]
+        if math.prod(map(len, self.kept.values())) > most:
+            raise BadValue(f"{most} points are too few for the menus of {session.title!r}: allow more.")
+
+    def count(self, name: str) -> int:
+        """How many values a control has."""
+        return len(self.kept[name])
+
+    def add(self, name: str, *values: Any) -> bool:
+        """Add values, if there is room for all of them; whether any were added."""
+        grown = _once(*self.kept[name], *values)
+        others = math.prod(len(kept) for other, kept in self.kept.items() if other != name)
+        if len(grown) == self.count(name) or others * len(grown) > self.most:
+            return False
+        self.kept[name] = grown
+        return True
+
+    def widen(self, name: str, places: int) -> bool:
+        """Add a value in the widest gap of a slider with fewer places than that; whether one was added."""
+        value = _between(self.sliders[name], self.kept[name]) if self.count(name) < places else None
+        return value is not None and self.add(name, value)
+
+    def axes(self, cards: Sequence[str]) -> Iterator[Axis]:
+        """The controls, the cards in this order."""
+        for name, choice in self.session.choices.items():
+            values = sorted(self.kept[name], key=choice.options.index if isinstance(choice, OneOf) else None)
+            kind = "slider" if name in self.sliders else "menu" if isinstance(choice, OneOf) else "switch"
+            yield Axis(name, choice.label, kind, tuple(values), values.index(self.settings[name]))
+        if MODEL in self.kept:
+            models = [name for name in self.session.models if name in self.kept[MODEL]]
+            yield Axis(MODEL, MODEL, "menu", tuple(models), models.index(self.session.model))
+        names = sorted(self.kept[CARD], key=lambda name: cards.index(name) if name in cards else -1)
+        yield Axis(CARD, "predict for", "menu", tuple(names), names.index(self.session.gpu))
 
 
-def _axis(choice: Choice, value: Any, places: int | None) -> Axis:
-    """A control with all of its places, or with so many."""
-    if isinstance(choice, Switch):
-        return Axis(choice.name, choice.label, "switch", (False, True), int(value))
+def _once(*values: Any) -> list[Any]:
+    return list(dict.fromkeys(values))
+
+
+def _ends(choice: Choice) -> tuple[Any, Any]:
+    """Of a slider."""
     if isinstance(choice, Range):
-        assert places is not None
-        return Axis(
-            choice.name, choice.label, "slider", *_thinned(choice.low, choice.high, choice.whole, value, places)
-        )
+        return choice.low, choice.high
     assert isinstance(choice, OneOf)
-    kind, options = "slider" if isinstance(choice, Doubling) else "menu", choice.options
-    if places is None or places >= len(options):
-        return Axis(choice.name, choice.label, kind, tuple(options), options.index(value))
-    kept, start = _thinned(0, len(options) - 1, True, options.index(value), places)
-    return Axis(choice.name, choice.label, kind, tuple(options[int(place)] for place in kept), start)
+    return choice.options[0], choice.options[-1]
 
 
-def _thinned(low: float, high: float, whole: bool, value: float, places: int) -> tuple[tuple[float, ...], int]:
-    """So many values: both ends, where the panel begins, and others at equal distances; and the place of that one."""
-    steps = [low + (high - low) * i / (places - 1) for i in range(places)]
-    values = sorted({round(step) if whole else step for step in steps})
-    inner = range(1, len(values) - 1) if len(values) > 2 and value not in (low, high) else range(len(values))
-    nearest = min(inner, key=lambda i: abs(values[i] - value))
-    if 0 < nearest < len(values) - 1:
-        values[nearest] = value
-    return tuple(values), nearest
+def _least(choice: Choice, value: Any) -> list[Any]:
+    """What a control must have: all of a menu; of a slider where it begins and the end that is further away."""
+    if isinstance(choice, Range | Doubling):
+        place = choice.options.index if isinstance(choice, Doubling) else float
+        return _once(value, max(_ends(choice), key=lambda end: abs(place(end) - place(value))))
+    return list(choice.options) if isinstance(choice, OneOf) else [False, True]
+
+
+def _between(choice: Choice, kept: Sequence[Any]) -> Any:
+    """A value in the middle of a slider's widest gap, if it can be a round one; None where there is no gap."""
+    options = choice.options if isinstance(choice, Doubling) else None
+    places = sorted(map(options.index, kept) if options else kept)
+    low, high = max(pairwise(places), key=lambda gap: gap[1] - gap[0])
+    if options:
+        return options[(low + high) // 2] if high - low > 1 else None
+    if not (isinstance(choice, Range) and choice.whole):
+        return (low + high) / 2
+    third = max((high - low) // 3, 1)
+    inner = range(low + third, high - third + 1)
+    return max(inner, key=lambda value: (value & -value, -abs(2 * value - low - high)), default=None)
 
 
 def combinations(axes: Sequence[Axis]) -> Iterator[dict[str, Any]]:
@@ -129,39 +193,38 @@ def combinations(axes: Sequence[Axis]) -> Iterator[dict[str, Any]]:
         yield dict(zip((axis.name for axis in axes), values, strict=True))
 
 
-def predict_grid(session: Session, axes: Sequence[Axis], on_point: Callable[[int], None] = lambda number: None) -> Grid:
-    """Predict the panel's model for each combination.
-
-    Args:
-        on_point: called with the number of points done, after each.
-    """
-    shown, sentences, start, still = [], [], _number(axes), ""
-    for number, chosen in enumerate(combinations(axes)):
-        view, sentence = point(session, chosen)
-        shown.append(view.to_plain() if view is not None else None)
-        sentences.append(sentence)
-        if number == start and view is not None:
-            still = picture(view).html()
-        on_point(number + 1)
-    model = other_model(session.model)
-    return Grid(session.title, model, tuple(axes), tuple(shown), tuple(sentences), source(session.train), still)
-
-
-def _number(axes: Sequence[Axis]) -> int:
-    number = 0
-    for axis in axes:
-        number = number * len(axis.values) + axis.start
-    return number
-
-
-def point(session: Session, chosen: Mapping[str, Any]) -> tuple[View | None, str]:
+def point(session: Session, chosen: Mapping[str, Any]) -> Point:
     """The step and the sentence of one combination; where the loop itself refuses it, its words alone."""
-    settings = {name: value for name, value in chosen.items() if name != CARD} | session.models[session.model]
+    name = chosen.get(MODEL, session.model)
+    settings = {key: value for key, value in chosen.items() if key not in (CARD, MODEL)} | session.models[name]
     try:
         trace = predict(session.train, gpu=chosen[CARD], world_size=settings.get(WORLD_SIZE), **of_train(settings))
     except MemlabError as error:
-        return None, f"No prediction: {error}"
+        return Point(None, f"No prediction: {error}")
     except Exception as error:  # the loop's own
-        return None, f"Not possible with these settings: {type(error).__name__}: {message(error)}"
-    view = View(trace, session.choices.keys(), other_model(session.model), room=find_card(trace.device).room)
-    return view, prediction_summary(trace, None)
+        return Point(None, f"Not possible with these settings: {type(error).__name__}: {message(error)}")
+    return Point(_view(session, trace, other_model(name)).to_plain(), prediction_summary(trace, None))
+
+
+def predict_grid(
+    session: Session,
+    axes: Sequence[Axis],
+    ask: Callable[[Session, Mapping[str, Any]], Point] = point,
+    runs: Sequence[dict[str, Any]] = (),
+) -> Grid:
+    """Predict each combination.
+
+    Args:
+        ask: what predicts one of them.
+    """
+    shown, sentences = zip(*(ask(session, chosen) for chosen in combinations(axes)), strict=True)
+    grid = Grid(session.title, tuple(axes), shown, sentences, source(session.train), "", tuple(runs))
+    first = shown[grid.start]
+    if first is None:
+        return grid
+    trace = Trace.from_json(json.dumps(first["trace"]))
+    return replace(grid, still=picture(_view(session, trace, other_model(session.model))).html())
+
+
+def _view(session: Session, trace: Trace, model: str) -> View:
+    return View(trace, session.choices.keys(), model, room=find_card(trace.device).room)

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from html import escape
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from memlab.lab.page.grid import Grid
@@ -39,22 +39,36 @@ def page(grid: Grid) -> str:
     )
 
 
+def form(guess: Mapping[str, Any]) -> str:
+    """HTML to put into any page that has :func:`script`: a question, to guess at and see how near that was.
+
+    Args:
+        guess: as :meth:`memlab.lab.guess.Guess.to_plain` gives it.
+    """
+    question = escape(guess["question"])
+    return f'<div class="memlab" data-guess="{escape(json.dumps(guess))}"><p><b>{question}</b></p></div>'
+
+
 def packed(grid: Grid) -> str:
     """The grid as base64 of compressed JSON (RFC 1951, which browsers unpack as ``deflate-raw``).
 
     Steps that differ in one number have most columns in common. Each is written once, and columns of one name stand
     together: RFC 1951 looks for repetitions in 32 KiB, less than one step.
     """
-    steps = [_in_microseconds(shown) for shown in grid.shown]
-    lists = sorted({pair for step in steps for pair in _long_lists("", step)})
-    places = {text: place for place, (_, text) in enumerate(lists)}
+    shown = [_smaller(step) for step in grid.shown]
+    runs = [run | {"shown": _smaller(run["shown"]), "settings": _texts(run["settings"])} for run in grid.runs]
+    lists = dict.fromkeys(
+        text for _, text in sorted({pair for part in (shown, runs) for pair in _long_lists("", part)})
+    )
+    places = {text: place for place, text in enumerate(lists)}
     data = {
-        "legend": ": ".join(filter(None, (grid.title, grid.model))),
-        "axes": [asdict(axis) | {"values": [_text(value) for value in axis.values]} for axis in grid.axes],
-        "shown": [_share(step, places) for step in steps],
+        "title": grid.title,
+        "axes": [asdict(axis) | {"values": list(map(_text, axis.values))} for axis in grid.axes],
+        "shown": _share(shown, places),
+        "runs": _share(runs, places),
         "sentences": grid.sentences,
         "code": grid.code,
-        "shared": [json.loads(text) for _, text in lists],
+        "shared": list(map(json.loads, lists)),
     }
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     return base64.b64encode(packer.compress(json.dumps(data, separators=(",", ":")).encode()) + packer.flush()).decode()
@@ -65,14 +79,20 @@ def unpacked(text: str) -> dict[str, Any]:
     return dict(json.loads(zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)))
 
 
-def _in_microseconds(shown: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The times of events as what passes between them: the same in each block of a model, so they pack well."""
+def _smaller(shown: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A step in which alike parts look alike, such as the blocks of a model: then they pack well.
+
+    Its events have the time that passes between them, and of a storage how much younger the youngest so far is.
+    """
     if shown is None:
         return None
     events = dict(shown["trace"]["events"])
     times = [round(1e6 * seconds) for seconds in events.pop("seconds")]
+    youngest = list(accumulate(events["storage"], max, initial=-1))
     events["microseconds"] = [later - earlier for earlier, later in pairwise([0, *times])]
-    return shown | {"trace": shown["trace"] | {"events": events}}
+    events["age"] = [newest - place for place, newest in zip(events.pop("storage"), youngest, strict=False)]
+    outline = {"outline": _smaller(shown["outline"])} if "outline" in shown else {}
+    return shown | {"trace": shown["trace"] | {"events": events}} | outline
 
 
 def _long_lists(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -82,23 +102,32 @@ def _long_lists(name: str, value: Any) -> Iterator[tuple[str, str]]:
             yield from _long_lists(part, inner)
     elif _is_long(value):
         yield name, json.dumps(value)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _long_lists(name, inner)
 
 
 def _share(value: Any, places: Mapping[str, int]) -> Any:
     """The value, in which ``{"$": 3}`` stands for the fourth of the shared lists."""
     if isinstance(value, dict):
         return {name: _share(part, places) for name, part in value.items()}
-    return {"$": places[json.dumps(value)]} if _is_long(value) else value
+    if _is_long(value):
+        return {"$": places[json.dumps(value)]}
+    return [_share(part, places) for part in value] if isinstance(value, list) else value
 
 
 def _is_long(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > SHORTEST
+    return isinstance(value, list) and len(value) > SHORTEST and not isinstance(value[0], dict | list | None)
 
 
 def script() -> str:
     """The JavaScript that makes the panels of a page work: a classic script, which pages in a folder may load."""
     text = re.sub(r"^export (default .*\n)?", "", browser_file("picture.js"), flags=re.MULTILINE)
     return f'(() => {{\n"use strict";\n{text}\n{browser_file("page.js")}\n}})();\n'
+
+
+def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in settings.items()}
 
 
 def _text(value: object) -> str:

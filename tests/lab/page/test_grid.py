@@ -5,8 +5,9 @@ import pytest
 
 from memlab import Lab, predict
 from memlab.errors import BadValue
-from memlab.lab.page import choose_axes, predict_grid
-from memlab.lab.page.grid import CARD, combinations
+from memlab.lab.checks import OWN_MODEL
+from memlab.lab.page import choose_axes, combinations, predict_grid
+from memlab.lab.page.grid import CARD, MODEL, Point
 from memlab.lab.screen import View
 from memlab.units import format_bytes
 from memlab.vgpu import find_card
@@ -24,6 +25,45 @@ def test_sliders_are_thinned_and_keep_their_ends_and_where_they_begin():
     batch = axes[0]
     assert (batch.values[0], batch.values[-1], batch.values[batch.start]) == (1, 64, 8)
     assert [axis.kind for axis in axes] == ["slider", "slider", "switch", "menu"]
+
+
+def test_a_sliders_places_are_round_and_as_many_as_there_is_room_for():
+    (batch, _) = choose_axes(lab(batch_size=(1, 64)), ["T4"], most=9)
+    assert batch.values == (1, 8, 16, 24, 32, 40, 48, 56, 64)
+    (share, _) = choose_axes(lab(width=(0.0, 16)), ["T4"], most=5)
+    assert share.values == (0.0, 4.0, 8.0, 12.0, 16)
+    (few, _) = choose_axes(lab(batch_size=(6, 9)), ["T4"], most=99)
+    assert few.values == (6, 7, 8, 9)
+    (many, _) = choose_axes(lab(batch_size=(1, 1000)), ["T4"], most=99)
+    assert len(many.values) == 17
+
+
+def test_values_that_the_text_names_are_there_before_others():
+    named = [("batch_size", 20), ("width", 33), ("batch_size", 21), (CARD, "L4")]
+    batch, width, cards = choose_axes(lab(batch_size=(1, 64), width=(16, 512)), ["T4", "H100"], 34, named)
+    assert batch.values == (1, 8, 20, 21, 64)
+    assert width.values == (16, 33, 512)
+    assert cards.values == ("L4", "T4")
+
+
+def test_what_is_named_first_is_there_where_not_all_fits():
+    named = [("batch_size", 20), ("batch_size", 21)]
+    (batch, _) = choose_axes(lab(batch_size=(1, 64)), ["T4"], 4, named)
+    assert batch.values == (1, 8, 20, 64)
+
+
+def test_models_that_the_text_names_are_in_a_menu_and_the_one_that_runs():
+    models = {name: {"width": 8 * len(name)} for name in ("wide", "wider", "the widest")}
+    session = Lab(train, batch_size=(8, 9), models=models).session
+    assert MODEL not in [axis.name for axis in choose_axes(session, ["T4"])]
+    _, menu, _ = choose_axes(session, ["T4"], named=[(MODEL, "the widest")])
+    assert (menu.values, menu.kind, menu.start) == (("wide", "the widest", OWN_MODEL), "menu", 0)
+    grid = predict_grid(session, choose_axes(session, ["T4"], named=[(MODEL, "the widest")]))
+    for shown, chosen in zip(grid.shown, combinations(grid.axes), strict=True):
+        width = {"wide": 32, "the widest": 80, OWN_MODEL: 16}[chosen[MODEL]]
+        trace = predict(train, gpu="T4", batch_size=chosen["batch_size"], width=width)
+        assert shown["trace"] == trace.to_plain()
+        assert shown["model"] == ("" if chosen[MODEL] == OWN_MODEL else chosen[MODEL])
 
 
 def test_menus_are_kept_whole():
@@ -50,6 +90,11 @@ def test_doubling_steps_are_thinned_before_cards_go():
     assert len(whole[1].values) == 11
 
 
+def test_of_a_slider_the_nearer_end_goes_where_menus_leave_no_room():
+    batch, *_ = choose_axes(lab(batch_size=(1, 64), compiled=bool, optimizer=["SGD", "Adam"]), ["T4"], most=8)
+    assert batch.values == (8, 64)
+
+
 def test_cards_go_where_a_slider_would_have_two_places():
     session = lab(batch_size=(1, 64), compiled=bool, optimizer=["SGD", "Adam"], gpu="H100")
     batch, *_, cards = choose_axes(session, ["T4", "H100", "A100-40GB"], most=24)
@@ -64,15 +109,26 @@ def test_too_few_points_are_refused():
 def test_every_point_is_what_predict_says():
     session = lab(batch_size=(1, 64), optimizer=["SGD", "Adam"])
     axes = choose_axes(session, ["T4", "A100-40GB"], most=12)
-    done = []
-    grid = predict_grid(session, axes, done.append)
-    assert done == list(range(1, len(grid.shown) + 1))
+    grid = predict_grid(session, axes)
     assert len(grid.shown) == len(grid.sentences) == len(list(combinations(axes)))
     for number, chosen in enumerate(combinations(axes)):
         gpu = chosen.pop(CARD)
         trace = predict(train, gpu=gpu, **chosen)
         assert f"peak {format_bytes(trace.peak_allocated)}" in grid.sentences[number]
         assert grid.shown[number] == View(trace, session.choices, room=find_card(gpu).room).to_plain()
+
+
+def test_points_may_come_from_elsewhere():
+    session = lab(batch_size=(1, 64))
+    asked = []
+
+    def ask(session, chosen):
+        asked.append(chosen)
+        return Point(None, f"of {chosen['batch_size']}")
+
+    axes = choose_axes(session, ["T4"], most=3)
+    assert predict_grid(session, axes, ask).sentences == ("of 1", "of 8", "of 64")
+    assert asked == list(combinations(axes))
 
 
 def test_it_begins_where_the_panel_does_with_a_still_picture_and_the_loop():
@@ -90,7 +146,7 @@ def test_it_begins_where_the_panel_does_with_a_still_picture_and_the_loop():
 def test_the_first_model_is_the_one_that_is_predicted():
     session = Lab(train, batch_size=(8, 9), models={"wide": {"width": 2048}}).session
     grid = predict_grid(session, choose_axes(session, ["T4"], most=2))
-    assert grid.model == grid.shown[0]["model"] == "wide"
+    assert grid.shown[0]["model"] == "wide"
     assert grid.shown[0]["heading"] == "batch 8 · wide"
     peak = format_bytes(predict(train, gpu="T4", batch_size=8, width=2048).peak_allocated)
     assert f"peak {peak}" in grid.sentences[0]

@@ -17,19 +17,28 @@ STILL = '<img alt="a step" src="data:image/png;base64,AA==">'
 CODE = {"lines": ["def train(device):", "    yield '</script>'"], "first": 3}
 
 
+RUN = {
+    "settings": {"batch_size": 8, "rate": 1 / 3},
+    "shown": View(NAMED, ("batch_size",), outline=PREDICTED, recorded=True).to_plain(),
+    "run": {"losses": [None, *range(20)], "peaks": [2**20] * 21},
+    "samples": [(0, ""), (10, "reads")],
+    "xrayed": [True, *[False] * 20],
+}
+
+
 @pytest.fixture
 def grid():
     axes = (Axis("batch_size", "batch size", "slider", (1, 8, 0.25), 1), Axis("gpu", "predict for", "menu", ("T4",)))
     shown = (View(NAMED, ("batch_size",)).to_plain(), View(PREDICTED, budget=2**28, room=2**34).to_plain(), None)
     sentences = ("first & one", "second", "Not possible.")
-    return Grid("Start <here>", "GPT-2 small", axes, shown, sentences, CODE, STILL)
+    return Grid("Start <here>", axes, shown, sentences, CODE, STILL, (RUN,))
 
 
 def test_what_is_packed_comes_out(grid):
     data = unpacked(packed(grid))
     assert [whole(step, data["shared"]) for step in data["shown"]] == json.loads(json.dumps(grid.shown))
     assert data["sentences"] == list(grid.sentences)
-    assert data["legend"] == "Start <here>: GPT-2 small"
+    assert data["title"] == "Start <here>"
     assert data["code"] == CODE
     assert data["axes"][0] == {
         "name": "batch_size",
@@ -40,8 +49,10 @@ def test_what_is_packed_comes_out(grid):
     }
 
 
-def test_a_grid_of_its_own_model_is_called_what_it_is(grid):
-    assert unpacked(packed(replace(grid, model="")))["legend"] == "Start <here>"
+def test_a_recorded_run_comes_out_with_its_outline_and_the_texts_of_its_controls(grid):
+    data = unpacked(packed(grid))
+    (run,) = (whole(run, data["shared"]) for run in data["runs"])
+    assert run == json.loads(json.dumps(RUN)) | {"settings": {"batch_size": "8", "rate": "0.333"}}
 
 
 def long_step(batch):
@@ -55,7 +66,7 @@ def long_step(batch):
 
 def test_what_steps_have_in_common_is_packed_once(grid):
     shown = tuple(long_step(batch) for batch in range(1, 101))
-    many = replace(grid, shown=shown)
+    many = replace(grid, shown=shown, runs=())
     data = unpacked(packed(many))
     for step, packed_step in zip(shown, data["shown"], strict=True):
         made = whole(packed_step, data["shared"])
@@ -63,7 +74,7 @@ def test_what_steps_have_in_common_is_packed_once(grid):
         assert made == {**step, "trace": {**step["trace"], "events": made["trace"]["events"]}}
         assert made["trace"]["events"] == {n: v for n, v in step["trace"]["events"].items() if n != "seconds"}
     assert len(data["shared"]) == len({json.dumps(values) for values in data["shared"]})
-    alike = ("category", "phase", "module", "op", "storage", "line", "texts")  # all but bytes and times
+    alike = ("category", "phase", "module", "op", "age", "line", "texts")  # all but bytes and times
     assert len(data["shared"]) == len(alike) + 2 * len(shown)
     alone = base64.b64encode(zlib.compress(json.dumps(shown, separators=(",", ":")).encode(), 9))
     assert len(packed(many)) < 0.5 * len(alone)

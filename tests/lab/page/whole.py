@@ -5,7 +5,9 @@ from typing import Any
 
 
 def whole(value: Any, shared: list[Any]) -> Any:
-    """The value with its shared lists in place, and the times of events in seconds since the step began."""
+    """The value with its shared lists in place, and events with their storages and the seconds since the step began."""
+    if isinstance(value, list):
+        return [whole(part, shared) for part in value]
     if not isinstance(value, dict):
         return value
     if "$" in value:
@@ -13,4 +15,8 @@ def whole(value: Any, shared: list[Any]) -> Any:
     made = {name: whole(part, shared) for name, part in value.items()}
     if "microseconds" in made:
         made["seconds"] = [passed / 1e6 for passed in accumulate(made.pop("microseconds"))]
+        youngest, made["storage"] = -1, []
+        for age in made.pop("age"):
+            made["storage"].append(youngest - age)
+            youngest = max(youngest, youngest - age)
     return made
