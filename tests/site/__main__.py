@@ -5,8 +5,9 @@ from pathlib import Path
 
 from tests.notebooks.cells import NOTEBOOKS
 from tests.site.accessibility import findings
-from tests.site.build import build, in_a_process
+from tests.site.build import build
 from tests.site.check import faults
+from tests.site.panels import in_a_process
 from tests.site.used import unusable
 
 TRIED = ("00_start_here", "06_gradient_checkpointing", "10_lean_optimizers")

@@ -1,24 +1,25 @@
 """Puts the site's sources together and has Sphinx make pages of them."""
 
-import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import memlab
-from memlab.lab.page.html import script, style
-from memlab.lab.style import variables
+from memlab.lab.guess import MIME
+from memlab.lab.page import form
+from memlab.lab.page.html import script
+from memlab.lab.style import style, variables
 from memlab.palette import DARK
-from tests.notebooks.cells import NOTEBOOKS, ROOT, code_cells
+from tests.notebooks.cells import NOTEBOOKS, ROOT
 from tests.publish import CELL_ID
+from tests.site.panels import panels
+from tests.site.texts import on_page
 
 BUILD = ROOT / "build"
 TEXTS = (
@@ -26,7 +27,8 @@ TEXTS = (
     *("notebooks/README.md", "notebooks/TEACHING.md", "notebooks/panel.png"),
     *("memlab/README.md", "memlab/vgpu/README.md", "tests/standin/README.md"),
 )
-MOST_AT_ONCE = 4  # notebooks whose panels are predicted, some 700 MB each
+FIRST = "00_start_here"  # whose panel the front page has, in the place of its picture
+PANEL_PICTURE = re.compile(r"!\[[^]]*\]\(notebooks/panel\.png\)")
 NOTEBOOK_LINK = re.compile(r"\]\((\w+)\.ipynb\)")
 
 
@@ -42,11 +44,11 @@ def build(with_panels: Sequence[Path]) -> Path:
     for name in TEXTS:
         _copy(ROOT / name, source / name)
     (source / "api.md").write_text(api(), encoding="utf-8")
-    (source / "index.md").write_text(front(), encoding="utf-8")
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_AT_ONCE)) as pool:
-        panels = dict(zip(with_panels, pool.map(predicted, with_panels), strict=True))
+    made = panels(with_panels)
+    first = next((panel["html"] for path, its in made.items() for panel in its.values() if path.stem == FIRST), "")
+    (source / "index.md").write_text(front(first), encoding="utf-8")
     for path in NOTEBOOKS:
-        notebook = shown(json.loads(path.read_text(encoding="utf-8")), panels.get(path, {}))
+        notebook = shown(json.loads(path.read_text(encoding="utf-8")), made.get(path, {}))
         (source / "notebooks" / path.name).write_text(json.dumps(notebook), encoding="utf-8")
     _copy(Path(__file__).with_name("conf.py"), source / "conf.py")
     _copy(Path(__file__).with_name("site.js"), source / "static" / "site.js")
@@ -62,16 +64,25 @@ def themed() -> str:
     dark = f"{{ {variables(DARK)}color-scheme: dark }}"
     chosen = f'body[data-theme="dark"] .memlab {dark}'
     given = f'@media (prefers-color-scheme: dark) {{ body[data-theme="auto"] .memlab {dark} }}'
-    return "\n".join([style(), chosen, given, ""])
+    own = Path(__file__).with_name("site.css").read_text(encoding="utf-8")
+    return "\n".join([re.sub("</?style>", "", style()), own, chosen, given, ""])
 
 
-def front() -> str:
-    """The front page, with the list of all pages that Sphinx wants."""
-    names = [*(f"notebooks/{path.stem}" for path in NOTEBOOKS)]
-    texts = [name.removesuffix(".md") for name in TEXTS if name.endswith(".md") and name != "README.md"]
-    tree = "\n".join(["```{toctree}", ":hidden:", "", *texts[3:], "api", *names, *texts[:3], "```"])
+def front(panel: str) -> str:
+    """The front page, with a live panel, and with the list of all pages that Sphinx wants: the lessons first."""
+    guides = [name.removesuffix(".md") for name in TEXTS if name.endswith(".md") and name != "README.md"]
+    parts = {
+        "Lessons": [f"notebooks/{path.stem}" for path in NOTEBOOKS],
+        "Guides": [name for name in guides if "/" in name],
+        "Reference": ["api", *(name for name in guides if "/" not in name)],
+    }
+    trees = (
+        "\n".join(["```{toctree}", ":hidden:", f":caption: {name}", "", *pages, "```"]) for name, pages in parts.items()
+    )
     text = re.sub(r"<!--.*?-->", "", (ROOT / "README.md").read_text(encoding="utf-8"))
-    return f"{text}\n{tree}\n"
+    if panel:
+        text = PANEL_PICTURE.sub(lambda _: f"```{{raw}} html\n{panel}\n```", text, count=1)
+    return "\n\n".join([text, *trees, ""])
 
 
 def api() -> str:
@@ -83,40 +94,34 @@ def api() -> str:
     return "\n".join([*lines, "```", ""])
 
 
-def predicted(path: Path) -> dict[str, str]:
-    """The panels of a notebook, from the last build if neither its code nor memlab has changed."""
-    sources = [Path(__file__).with_name("grids.py"), *sorted((ROOT / "memlab").rglob("*.py"))]
-    code = [*code_cells(path), *(source.read_text(encoding="utf-8") for source in sources)]
-    key = hashlib.sha256("\0".join(code).encode()).hexdigest()[:16]
-    kept = BUILD / "site-panels" / f"{path.stem}-{key}.json"
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        being_made = kept.with_suffix(".tmp")
-        in_a_process("tests.site.grids", path, being_made)
-        being_made.replace(kept)
-    return dict(json.loads(kept.read_text(encoding="utf-8")))
+def shown(notebook: dict[str, Any], panels: dict[str, Any]) -> dict[str, Any]:
+    """A notebook for Sphinx: its panels live, guesses to be made, each picture with its sentence, nothing to install.
 
-
-def in_a_process(module: str, *arguments: Path) -> None:
-    """Run a module, which runs a notebook's cells, at the size that the site has.
-
-    Raises:
-        CalledProcessError: it failed.
+    Args:
+        panels: by the id of their cell, as :func:`tests.site.grids.complete` gives them.
     """
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks")))
-    environment = os.environ | {"MEMLAB_SIZE": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    subprocess.run([sys.executable, "-m", module, *arguments], check=True, env=environment, cwd=ROOT)
-
-
-def shown(notebook: dict[str, Any], panels: dict[str, str]) -> dict[str, Any]:
-    """A notebook for Sphinx: its panels live, each picture with its sentence, and nothing to install."""
-    notebook["cells"] = [cell for cell in notebook["cells"] if cell.get("id") != CELL_ID]
-    for cell in notebook["cells"]:
-        if cell.get("id") in panels:
-            cell["outputs"] = [_html(panels[cell["id"]])]
+    cells = notebook["cells"] = [cell for cell in notebook["cells"] if cell.get("id") != CELL_ID]
+    has_runs = all(panel["has_runs"] for panel in panels.values())
+    for cell in cells:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = on_page("".join(cell["source"]), has_runs=has_runs)
+        elif cell.get("id") in panels:
+            cell["outputs"] = [_html(panels[cell["id"]]["html"])]
         elif cell["cell_type"] == "code":
             cell["outputs"] = [_with_sentence(output) for output in cell["outputs"]]
+    for cell in cells:
+        for output in cell.get("outputs", []):
+            if guess := output.get("data", {}).get(MIME):
+                cell["outputs"] = []
+                asked = next((other for other in cells if _asks(other, guess["question"])), cell)
+                asked["outputs"] = [_html(form(guess))]
     return notebook
+
+
+def _asks(cell: dict[str, Any], question: str) -> bool:
+    """Whether this is the cell that shows the box for a guess."""
+    data = (output.get("data", {}) for output in cell.get("outputs", []))
+    return any("".join(one.get("text/markdown", "")).startswith(question) for one in data)
 
 
 def _with_sentence(output: dict[str, Any]) -> dict[str, Any]:

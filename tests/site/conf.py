@@ -6,6 +6,7 @@ exclude_patterns = ["README.md"]
 root_doc = "index"
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # which has tables
 myst_heading_anchors = 3
 myst_enable_extensions = ["html_image"]
 autodoc_typehints = "signature"

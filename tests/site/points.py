@@ -3,18 +3,18 @@
 import random
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from memlab import predict
-from memlab.lab.page import choose_axes
-from memlab.lab.page.grid import CARD, combinations
+from memlab.lab.page import Axis, combinations
+from memlab.lab.page.grid import CARD, MODEL
 from memlab.lab.page.html import unpacked
 from memlab.lab.session import Session
 from memlab.lab.words import prediction_summary
 from tests.lab.page.whole import whole
-from tests.site.grids import CARDS, labs
+from tests.site.grids import panels
 
 POINTS = 10
 GRID = re.compile(r'data-grid="([^"]*)"')
@@ -25,11 +25,12 @@ def grids(page: Path) -> list[dict[str, Any]]:
     return [unpacked(packed) for packed in GRID.findall(page.read_text(encoding="utf-8"))]
 
 
-def differing(session: Session, grid: Mapping[str, Any], seed: int = 0) -> Iterator[str]:
+def differing(session: Session, axes: Sequence[Axis], grid: Mapping[str, Any], seed: int = 0) -> Iterator[str]:
     """Those of ten random points at which a panel does not say or draw what is predicted, each in a line."""
-    points = list(combinations(choose_axes(session, CARDS)))
+    points = list(combinations(axes))
     for number in random.Random(seed).sample(range(len(points)), POINTS):
-        settings = points[number] | session.models[session.model]
+        settings = dict(points[number])
+        settings |= session.models[settings.pop(MODEL, session.model)]
         trace = predict(session.train, gpu=settings.pop(CARD), **settings)
         said = prediction_summary(trace, None)
         if (shown := grid["sentences"][number]) != said:
@@ -52,7 +53,7 @@ def _without_times(trace: Mapping[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     page, notebook = map(Path, sys.argv[1:])
     shown = grids(page)
-    made = [lab.session for _, lab in labs(notebook)]
-    found = [line for session, grid in zip(made, shown, strict=True) for line in differing(session, grid)]
+    made = [(panel.session, panel.axes) for panel in panels(notebook)]
+    found = [line for (session, axes), grid in zip(made, shown, strict=True) for line in differing(session, axes, grid)]
     print("\n".join([*found, f"{page.name}: {POINTS * len(shown)} points compared, {len(found)} differ."]))
     sys.exit(1 if found else 0)

@@ -6,6 +6,7 @@ import pytest
 
 from memlab import Lab
 from memlab.lab.page import choose_axes, page, predict_grid
+from memlab.lab.page.grid import MODEL
 from memlab.lab.page.html import packed, unpacked
 from tests.browser.jupyter import find_chromium
 from tests.lab.loops import train
@@ -23,15 +24,15 @@ def session():
 
 @pytest.fixture(scope="module")
 def grid(session):
-    return predict_grid(session, choose_axes(session, CARDS))
+    return predict_grid(session, choose_axes(session, CARDS, most=30, named=[(MODEL, "wide")]))
 
 
 def test_points_are_compared_with_predictions(session, grid):
     shown = unpacked(packed(grid))
-    assert list(differing(session, shown)) == []
+    assert list(differing(session, grid.axes, shown)) == []
     for what, said in (("shown", "the page draws other "), ("sentences", "the page says ")):
         other = shown | {what: shown[what][1:] + shown[what][:1]}
-        found = list(differing(session, other))
+        found = list(differing(session, grid.axes, other))
         assert len(found) == POINTS
         assert all(said in line for line in found)
 
@@ -40,7 +41,7 @@ def test_what_of_a_step_differs_is_named(session, grid):
     shown = unpacked(packed(grid))
     for step in shown["shown"]:
         step["trace"]["flops"] += 1
-    assert all(line.endswith(": the page draws other flops") for line in differing(session, shown))
+    assert all(line.endswith(": the page draws other flops") for line in differing(session, grid.axes, shown))
 
 
 @browser
@@ -48,7 +49,7 @@ def test_what_of_a_step_differs_is_named(session, grid):
     ("before", "after", "faults"),
     [
         ("", "", []),
-        ("show(); changed();", "show();", ["the slider's end says"] * 2 + ["its address says"] * 2),
+        ("put(input.value); changed();", "put(input.value);", ["the slider's end says"] * 2 + ["its address says"] * 2),
         ("<h1>", '<h1 style="width: 500px">', ["390 pixels: the page is 5"]),
     ],
 )
