@@ -72,6 +72,7 @@ __all__ = [
     "modes_of_this_thread",
     "next_node_number",
     "on_again",
+    "ranks_of_group",
     "reference_counts",
     "set_allocator_settings",
     "set_modes_aside",
@@ -293,12 +294,24 @@ def size_of_group(group: Any) -> int:
 
     Lost without the names: bytes sent to other ranks are not counted, in words.
     """
+    return int(_process_group(group).size())
+
+
+def ranks_of_group(group: Any) -> list[int]:
+    """Which ranks take part in a collective, by their numbers among all.
+
+    Lost without the names: as of :func:`size_of_group`.
+    """
+    return torch.distributed.get_process_group_ranks(_process_group(group))
+
+
+def _process_group(group: Any) -> Any:
     if isinstance(group, str):
         distributed_c10d: Any = torch.distributed.distributed_c10d
-        return int(distributed_c10d._resolve_process_group(group).size())
+        return distributed_c10d._resolve_process_group(group)
     if not isinstance(group, torch.distributed.ProcessGroup):
-        group = torch.distributed.ProcessGroup.unbox(group)
-    return int(group.size())
+        return torch.distributed.ProcessGroup.unbox(group)
+    return group
 
 
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -25,6 +25,7 @@ from memlab.vgpu.ranks import check_ranks, process_group
 from memlab.vgpu.refusals import bare_number, depends_on_data, guessed, nothing_chosen, scripted
 from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.switches import switches
+from memlab.vgpu.time.clock import Clock
 from memlab.vgpu.tracker import VirtualTracker
 
 
@@ -54,6 +55,7 @@ class VirtualGpu(Device):
         self.card = find_card(name)
         self._keeps_history = keeps_history
         self._history: History | None = None
+        self._clock: Clock | None = None
         register()
         self._prediction = self._new()
         self._mode = VirtualMode(self._prediction)  # one for all runs: what it has learned about PyTorch stays
@@ -65,9 +67,10 @@ class VirtualGpu(Device):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what the prediction had to leave out."""
-        lines = self._prediction.sized
-        return (*self._prediction.notes, *self._prediction.memory.remarks, *([nothing_chosen(lines)] if lines else ()))
+        """Sentences about what the prediction had to leave out, and about what it takes for granted."""
+        lines, told = self._prediction.sized, self._clock.communication() if self._clock else ""
+        left_out = (*self._prediction.notes, *self._prediction.memory.remarks)
+        return (*left_out, *filter(None, [nothing_chosen(lines) if lines else "", told]))
 
     @property
     def guesses(self) -> tuple[str, ...]:
@@ -86,6 +89,7 @@ class VirtualGpu(Device):
             self._prediction.note(sentence)
         tracker = VirtualTracker(self._prediction, self._mode)
         self._history = tracker.keep_history() if self._keeps_history else None
+        self._clock = tracker.clock
         return tracker
 
     def tracks_every_step(self, budget: int | None) -> bool:

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from tests.published.networks import NETWORKS
@@ -138,6 +139,8 @@ def train(
         model = model.to(torch.float16 if precision == "fp16" else torch.bfloat16)
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
+    if distributed.is_initialized():
+        model = DistributedDataParallel(model)
     weights = list(model.parameters())
     masters = [weight.detach().float() for weight in weights] if precision == "fp16" else weights
     step = _optimizer(masters, optimizer)

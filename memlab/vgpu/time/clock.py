@@ -6,9 +6,10 @@ from typing import Any
 from memlab.tracking.operators import operator
 from memlab.vgpu.results import Answer
 from memlab.vgpu.time.estimate import FITTED, likely_seconds, likely_seconds_of
+from memlab.vgpu.time.link import IN_TURN, WAIT, Link
 from memlab.vgpu.time.roofline import least_seconds
 from memlab.vgpu.time.speeds import Speed
-from memlab.vgpu.time.work import NOTHING, Work, work_of
+from memlab.vgpu.time.work import NOTHING, Work, argument, work_of
 
 
 class Clock:
@@ -20,6 +21,7 @@ class Clock:
 
     def __init__(self, speed: Speed):
         self._speed = speed
+        self._link = Link(speed)
         self.start()
 
     def start(self) -> None:
@@ -28,13 +30,19 @@ class Clock:
         self._busy: defaultdict[int, float] = defaultdict(float)  # seconds of each stream, so far
         self._launched = 0.0  # seconds of the host
         self._seconds: dict[Work, float] = {}
+        self._link.start()
+        self._since = 0.0  # when the last collective was launched
+        self._in_turn = False  # with other ranks, whose time nobody knows
 
     def count(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, answer: Answer | None, stream: int
     ) -> None:
         """One operator has run; ``answer`` is what was remembered of it, if anything."""
-        if operator(func).is_view:  # half of what a network calls
+        named = operator(func)
+        if named.is_view:  # half of what a network calls
             return
+        if named.collective or named.name == WAIT or named.name in IN_TURN:
+            return self._communicate(func, args, kwargs, stream)
         known = answer is not None and answer.func is func and not (len(args) > 1 and args[0] is args[1])
         work = answer.work if known and answer is not None else None
         if work is None:
@@ -48,6 +56,16 @@ class Clock:
             self._busy[stream] += seconds
             self._launched += FITTED.launch
 
+    def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stream: int) -> None:
+        named = operator(func)
+        self._in_turn |= named.name in IN_TURN
+        self._launched += FITTED.launch
+        if named.collective is not None:
+            self._link.send(named.collective, args, self.now())
+        if named.name == WAIT or argument(func, args, kwargs, "async_op") is False:
+            self._busy[stream] = max(self._busy[stream], self._link.free)
+        self._since = self.now()
+
     def now(self) -> float:
         """How long the step has probably taken so far: as :meth:`likely_seconds`, for each moment."""
         return max(self._launched, *self._busy.values()) if self._busy else 0.0
@@ -56,6 +74,18 @@ class Clock:
         """What the step takes at least."""
         return least_seconds(self.streams, self._speed)
 
-    def likely_seconds(self) -> float:
-        """What it probably takes."""
+    def likely_seconds(self) -> float | None:
+        """What it probably takes; None where it takes turns with other ranks."""
+        return None if self._in_turn else self._alone() + self._exposed()
+
+    def communication(self) -> str:
+        """What that takes for granted of other ranks, in a sentence; or ``""``."""
+        return "" if self._in_turn else self._link.sentence(self._exposed())
+
+    def _alone(self) -> float:
+        """Seconds without a word to other ranks."""
         return max(self.least_seconds(), likely_seconds(self.streams, self._speed))
+
+    def _exposed(self) -> float:
+        """Seconds of communication beside which nothing is computed: what follows the last collective waits for it."""
+        return max(0.0, max(self.now(), self._link.free + self.now() - self._since) - self._alone())

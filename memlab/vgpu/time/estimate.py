@@ -31,6 +31,8 @@ class Efficiency:
         attention: of fused attention. One published time has it, so it was not fitted: what Dao, "FlashAttention-2"
             (2023), reaches forward and backward with 1,000 tokens.
         bus: of bytes between host and card: what memory that is not pinned reaches. Not fitted.
+        link: of bytes from card to card: nccl-tests shows 230 to 250 GB/s of 300 on eight A100. Not fitted.
+        hop: seconds from one rank to the next, of which a collective takes one whenever the ranks double. Not fitted.
         kernel: seconds that a kernel takes beside its work, and
         launch: in which the host gives the card an operator: some microseconds, as profiles show. Not fitted.
     """
@@ -43,6 +45,8 @@ class Efficiency:
     memory: float = 0.68
     attention: float = 0.4
     bus: float = 0.5
+    link: float = 0.8
+    hop: float = 1e-5
     kernel: float = 5e-6
     launch: float = 12e-6
 

@@ -83,7 +83,7 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     if func.overloadpacket in _CONVOLUTIONS:
         return convolution(func, args, flops, read, written)
     kind = Kind.ATTENTION if "attention" in known.name else Kind.PRODUCT
-    if kind is Kind.ATTENTION and _argument(func, args, kwargs, "is_causal"):
+    if kind is Kind.ATTENTION and argument(func, args, kwargs, "is_causal"):
         flops //= 2
     factors = [tensor for tensor in _tensors(args) if tensor.dim() > 1]
     aligned = kind is Kind.ATTENTION or all(size * t.itemsize % 16 == 0 for t in factors for size in t.shape[-2:])
@@ -169,7 +169,7 @@ def _size(tensor: Tensor) -> int:
     return tensor.itemsize * prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
 
 
-def _argument(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Any:
+def argument(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Any:
     if name in kwargs:
         return kwargs[name]
     index = next((i for i, argument in enumerate(func._schema.arguments) if argument.name == name), len(args))
