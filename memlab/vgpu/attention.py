@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 
-from memlab.vgpu.attention_choice import CUDNN, EFFICIENT, FLASH, HALF, choose_attention
+from memlab.vgpu.attention_choice import CUDNN, EFFICIENT, FLASH, HALF, choose_attention, why_unfused
 from memlab.vgpu.current import current
 
 aten = torch.ops.aten
+LARGE = 0.05  # of what is allocated: a table of scores that is worth a sentence
 
 
 def attention(
@@ -39,7 +40,16 @@ def attention(
         return aten._scaled_dot_product_cudnn_attention(
             query, key, value, attn_mask, needs_backward, dropout_p, is_causal, scale=scale
         )[0]
+    _note_table(query, key, value)
     return _math(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def _note_table(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Have the trace say why there is a table of scores, if it is large beside all that is allocated now."""
+    table = query.numel() // max(1, query.shape[-1]) * key.shape[-2] * query.itemsize
+    is_large = table > LARGE * (current().memory.blocks.allocated + table)
+    if is_large and (sentence := why_unfused(current().card, query, value)):
+        current().note(sentence)
 
 
 def _math(

@@ -50,6 +50,27 @@ def choose_attention(
     return MATH
 
 
+def why_unfused(card: Card, query: Tensor, value: Tensor) -> str:
+    """A sentence on what keeps attention from a fused kernel, if the loop could change that; or ``""``."""
+    name, types, alignment = _text(query.dtype), _types(card), _alignment(card, query.dtype)
+    heads = [size for size in (query.shape[-1], value.shape[-1]) if size % alignment]
+    if not torch.backends.cuda.mem_efficient_sdp_enabled():
+        return ""
+    if query.dim() != 4:
+        reason = f"with {query.dim()} dimensions (fused kernels take 4: batch, heads, tokens, size of a head)"
+    elif query.dtype not in types:
+        reason = f"in {name} on the {card.name} (its fused kernels take {' and '.join(map(_text, types))})"
+    elif heads:
+        reason = f"with heads of {heads[0]} in {name} (fused kernels take multiples of {alignment} on the {card.name})"
+    else:
+        return ""
+    return f"Attention runs unfused {reason}, so the table of scores is in memory"
+
+
+def _text(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _can_flash(
     card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
 ) -> bool:
@@ -68,20 +89,27 @@ def _can_flash(
 def _can_efficient(
     card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
 ) -> bool:
-    half = query.dtype in HALF
     if TORCH < (2, 15) and not query.shape[1] == key.shape[1] == value.shape[1]:
         return False  # it knew no groups of queries
-    if query.dtype not in (torch.float16, torch.float32, *([torch.bfloat16] if card.sm >= 80 else [])):
-        return False
-    alignment = 4 if card.sm >= 80 else 1
-    if card.sm >= 80 or (card.sm >= 70 and half):
-        alignment = max(alignment, 8 if half else 4)
+    alignment = _alignment(card, query.dtype)
     return (
         torch.backends.cuda.mem_efficient_sdp_enabled()
+        and query.dtype in _types(card)
         and query.shape[-1] == key.shape[-1]
         and query.shape[-1] % alignment == 0
         and value.shape[-1] % alignment == 0
     )
+
+
+def _types(card: Card) -> tuple[torch.dtype, ...]:
+    return (torch.float16, torch.float32, *([torch.bfloat16] if card.bf16 else []))
+
+
+def _alignment(card: Card, dtype: torch.dtype) -> int:
+    """What the size of a head must be a multiple of."""
+    if card.sm >= 80 or (card.sm >= 70 and dtype in HALF):
+        return 8 if dtype in HALF else 4
+    return 1
 
 
 def _can_cudnn(

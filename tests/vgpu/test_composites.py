@@ -1,5 +1,7 @@
 """Which attention a card runs."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -110,3 +112,50 @@ def test_the_chosen_operator_runs_forward_and_backward():
 
 def test_an_odd_head_is_padded_for_flash():
     assert operators("A100-40GB", torch.bfloat16, heads=60) >= {"aten._scaled_dot_product_flash_attention"}
+
+
+def notes_of(shape, dtype, *, gpu="T4", backend=None, beside=0):
+    """The notes of a step that attends, while ``beside`` numbers lie elsewhere on the card."""
+
+    def train(device):
+        held = torch.empty(beside, device=device)
+        query = torch.empty(shape, dtype=dtype, device=device)
+        while True:
+            with sdpa_kernel(backend) if backend else nullcontext():
+                torch.nn.functional.scaled_dot_product_attention(query, query, query)
+            yield
+            held.add_(1)
+
+    return predict(train, gpu=gpu).notes
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "reason"),
+    [
+        (
+            (8, 12, 1024, 64),
+            torch.bfloat16,
+            "in bfloat16 on the T4 (its fused kernels take float16 and float32)",
+        ),
+        (
+            (8, 12, 1024, 60),
+            torch.float16,
+            "with heads of 60 in float16 (fused kernels take multiples of 8 on the T4)",
+        ),
+        (
+            (96, 1024, 64),
+            torch.float16,
+            "with 3 dimensions (fused kernels take 4: batch, heads, tokens, size of a head)",
+        ),
+    ],
+)
+def test_a_table_of_scores_that_could_be_spared_is_told_with_its_reason(shape, dtype, reason):
+    assert notes_of(shape, dtype) == (f"Attention runs unfused {reason}, so the table of scores is in memory",)
+
+
+def test_nothing_is_told_where_attention_is_fused_or_was_to_be_unfused_or_its_table_is_small():
+    shape = (8, 12, 1024, 64)
+    assert notes_of(shape, torch.float16) == ()
+    assert notes_of(shape, torch.bfloat16, gpu="A100-40GB") == ()
+    assert notes_of(shape, torch.bfloat16, backend=SDPBackend.MATH) == ()
+    assert notes_of(shape, torch.bfloat16, beside=2**30) == ()
