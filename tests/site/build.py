@@ -29,7 +29,6 @@ TEXTS = (
 )
 FIRST = "00_start_here"  # whose panel the front page has, in the place of its picture
 PANEL_PICTURE = re.compile(r"!\[[^]]*\]\(notebooks/panel\.png\)")
-NOTEBOOK_LINK = re.compile(r"\]\((\w+)\.ipynb\)")
 
 
 def build(with_panels: Sequence[Path]) -> Path:
@@ -126,8 +125,6 @@ def _asks(cell: dict[str, Any], question: str) -> bool:
 
 def _with_sentence(output: dict[str, Any]) -> dict[str, Any]:
     data = output.get("data", {})
-    if "text/markdown" in data:
-        data["text/markdown"] = NOTEBOOK_LINK.sub(r"](\1.html)", "".join(data["text/markdown"]))
     if "image/png" not in data:
         return output
     sentence = escape("".join(data.get("text/plain", "")), quote=True)

@@ -39,6 +39,8 @@ def plan(begun: Iterable[dict[str, float]]) -> str:
     """What there is to do, and how long it takes."""
     work = list(begun)
     points, left = (sum(int(one[name]) for one in work) for name in ("points", "left"))
+    if not left:
+        return f"{len(work)} notebooks, {points} points, all of them predicted."
     rest = time_text(sum(one["left"] * one["seconds"] for one in work) / AT_ONCE)
     return (
         f"{len(work)} notebooks, {points} points, of which {left} are to be predicted: about {rest}, "

@@ -120,6 +120,7 @@ def test_the_plan_has_the_points_and_the_time(monkeypatch):
     monkeypatch.setattr("tests.site.panels.AT_ONCE", 2)
     work = [{"points": 240, "left": 200, "seconds": 3.0}, {"points": 100, "left": 0, "seconds": 1.0}]
     assert plan(work).startswith("2 notebooks, 340 points, of which 200 are to be predicted: about 5 min, 2 notebooks")
+    assert plan(work[1:]) == "1 notebooks, 100 points, all of them predicted."
 
 
 def test_the_time_that_is_left_follows_from_the_points_so_far(monkeypatch, capsys):
