@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
-from types import GeneratorType
+from types import CellType, GeneratorType
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -266,9 +266,10 @@ class Run:
 
     @property
     def variables(self) -> list[Any]:
-        """The local variables of ``train``, which waits at a ``yield``."""
-        frame = self._generator.gi_frame
-        return list(frame.f_locals.values()) if frame is not None else []
+        """The values of the local variables of ``train``, which waits at a ``yield``; empty when it is over."""
+        # Before Python 3.13 f_locals is a copy that the frame keeps: every tensor would live on in the next step.
+        held = gc.get_referents(self._generator)
+        return [one.cell_contents if isinstance(one, CellType) and one != CellType() else one for one in held]
 
     @property
     def allocated(self) -> int:

@@ -1,7 +1,6 @@
 """What a model says while it trains: right for what it has learned, and the training never notices."""
 
 import random
-import sys
 from copy import deepcopy
 
 import numpy as np
@@ -277,10 +276,6 @@ def test_a_run_with_samples_has_the_losses_of_one_without(make_model):
         assert len(lines(told[-1])["writes"]) == GOES_ON
 
 
-@pytest.mark.xfail(
-    sys.version_info < (3, 13),
-    reason="Run.variables reads f_locals, whose copy of the locals the frame keeps: tensors live on in the next step",
-)
 def test_a_run_with_samples_takes_the_memory_of_one_without():
     train = loop_of(gpt)
     sampled, plain = make(train, steps=STEPS).run(batch_size=4), measure(train, steps=STEPS, device="cpu", batch_size=4)
