@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from memlab import Guess, Lab, measure, predict
 from memlab.lab.page import choose_axes, form, page, predict_grid, record
 from memlab.units import format_bytes
+from tests.browser.axe import findings
 from tests.browser.jupyter import browser_page, find_chromium
 from tests.lab.loops import train
 
@@ -395,3 +396,11 @@ def test_nothing_is_told_before_a_guess(browser):
     assert "4.00" not in box.inner_text()
     box.get_by_role("button", name="Guess").click()
     assert box.get_by_role("status").inner_text() == ""
+
+
+def test_axe_finds_nothing_serious_before_a_run_and_after_it(browser):
+    assert list(findings(browser)) == []
+    run_button(browser).click()
+    guess_at(browser, "size", 3000)
+    guess_at(browser, "choice", "weights")
+    assert list(findings(browser)) == []
