@@ -36,6 +36,7 @@ function ticks(top, most) {
 
 const tickText = (count) => count ? formatBytes(count).replace(/^[\d.]+/, Number.parseFloat) : "0";
 const largestOf = (values) => values.reduce((largest, value) => Math.max(largest, value), 0);
+const NATURAL = new Intl.Collator("en", { numeric: true }); // batch 8 before batch 64
 const counted = (number, noun) => `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
 const escaped = (text) => String(text).replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
 const color = (name) => `var(--memlab-${name.replaceAll(" ", "_")})`;
@@ -409,7 +410,7 @@ class Chart {
       const left = Math.min(Math.max(x - { start: 0, middle: width / 2, end: width }[anchor], edge), right - width);
       const box = { left, right: left + width, top: y - size, bottom: y + 0.3 * size };
       const meets = (one) => box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom;
-      if (left >= edge && box.top >= 0 && !taken.some(meets)) {
+      if (left >= edge && box.top >= 0 && box.bottom <= this.bottom && !taken.some(meets)) {
         taken.push(box);
         return this.write(text, left, y, "start", kind);
       }
@@ -799,10 +800,10 @@ export class Picture {
     this.rows = rows;
     if (!rows.length) return this.table.replaceChildren();
     const heads = [["", "number"], ["settings", "settings"], ["what", "what"], ["peak", "peak"], ["a step", "seconds"], ["samples/s", "rate"]];
-    const value = (row) => row[this.order] ?? Infinity;
-    const sorted = [...rows].sort((one, other) => this.order === "" ? other.number - one.number
-      : this.order === "rate" ? (other.rate ?? 0) - (one.rate ?? 0)
-      : value(one) < value(other) ? -1 : value(one) > value(other) ? 1 : other.number - one.number);
+    // The fastest first, else the least; what ran out of memory or is not known comes last.
+    const value = (row) => row.failed && this.order === "peak" ? Infinity : this.order === "rate" ? -(row.rate ?? -Infinity) : row[this.order] ?? Infinity;
+    const compared = (one, other) => typeof one === "string" ? NATURAL.compare(one, other) : one === other ? 0 : one - other;
+    const sorted = [...rows].sort((one, other) => (this.order && compared(value(one), value(other))) || other.number - one.number);
     const head = heads.map(([text, name]) => element("th", { scope: "col", "aria-sort": this.order === name ? "ascending" : "none" },
       text ? pressable(text, `Order by ${text}`, () => { this.order = this.order === name ? "" : name; this.showRows(this.rows); }) : "run"));
     const body = sorted.map((row) => element("tr", { class: row.best ? "memlab-best" : "" },
