@@ -128,7 +128,7 @@ class Storages:
                 self.failed = replace(failed, message=f"{failed.sentence}.")
                 raise BudgetExceeded(self.failed.message)
             ref = self._follow(storage, nbytes, external=not born)
-            ref.record.shape, ref.record.dtype = tensor.shape, tensor.dtype
+            ref.record.shape, ref.record.dtype = tensor.size(), tensor.dtype  # size(): a lazy layer's has no shape
         if ref is not None and ref.record.resident is not Category.PARAMETER and self._is_parameter(tensor):
             ref.record.resident = Category.PARAMETER
             self._met(tensor)
