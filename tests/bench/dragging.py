@@ -44,7 +44,7 @@ LABS = {
         "lab = Lab(train, batch_size=(1, 32), checkpoint_every=(0, 12), precision=['fp32', 'bf16'], device='cpu')\nlab",
     ),
 }
-PICTURE = ".memlab-chart svg"
+PICTURE = ".memlab-drawing"
 # Keeps the moment of every new picture of memory, and of the last thing that a person did.
 WATCH = """() => {
     const picture = () => document.querySelector('.memlab-stage')?.outerHTML;  // with its title

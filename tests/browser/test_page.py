@@ -57,7 +57,7 @@ def browser(opened, address):
     opened.set_viewport_size({"width": 1280, "height": 720})
     opened.goto("about:blank")
     opened.goto(address)
-    opened.locator(".memlab-chart svg").wait_for()
+    opened.locator(".memlab-drawing").wait_for()
     return opened
 
 
@@ -108,7 +108,7 @@ def test_a_slider_says_which_values_it_has(browser):
 def test_the_address_carries_the_settings(browser, address):
     browser.goto("about:blank")
     browser.goto(f"{address}#lab-try-it?batch_size=64&optimizer=Adam&gpu=H100")
-    browser.locator(".memlab-chart svg").wait_for()
+    browser.locator(".memlab-drawing").wait_for()
     assert peak("H100", batch_size=64, optimizer="Adam") in sentence(browser)
     choose_batch(browser, "Home")
     assert "batch_size=1&optimizer=Adam" in browser.url
@@ -117,7 +117,7 @@ def test_the_address_carries_the_settings(browser, address):
 def test_an_odd_address_is_where_it_begins(browser, address):
     browser.goto("about:blank")
     browser.goto(f"{address}#lab-try-it?batch_size=63&optimizer=%3Cb%3E")
-    browser.locator(".memlab-chart svg").wait_for()
+    browser.locator(".memlab-drawing").wait_for()
     assert peak("T4", batch_size=8) in sentence(browser)
 
 
@@ -225,7 +225,7 @@ def test_it_is_presented_as_large_as_the_window(browser, address, size, zoom):
     page.keyboard.press("Enter")
     whole = page.locator(".memlab-present").bounding_box()
     assert (whole["x"], whole["y"], whole["width"], whole["height"]) == (0, 0, *size)
-    assert page.locator(".memlab-chart svg").get_attribute("font-size") == "24"
+    assert page.locator(".memlab-drawing").get_attribute("font-size") == "24"
     for part in (
         page.get_by_role("slider", name="batch size"),
         page.locator(".memlab-chart"),
@@ -346,7 +346,7 @@ def test_a_page_without_runs_has_no_button_for_them(browser, session, tmp_path):
     file = tmp_path / "lab.html"
     file.write_text(page(predict_grid(session, choose_axes(session, ["T4"], most=12))), encoding="utf-8")
     browser.goto(file.as_uri())
-    browser.locator(".memlab-chart svg").wait_for()
+    browser.locator(".memlab-drawing").wait_for()
     assert run_button(browser).count() == 0
 
 

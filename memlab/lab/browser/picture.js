@@ -303,10 +303,10 @@ class Chart {
       this.shades(phased), this.areas(alone, hidden), other ? this.outline(other, "memlab-other") : "",
       alone ? "" : this.outline(step, "memlab-line"), limits.map(([bytes]) => this.level(this.y(bytes), "memlab-limit")).join(""),
     ];
-    this.box.innerHTML = `<svg width="100%" height="${height}" font-size="${size}" aria-hidden="true">`
+    this.box.innerHTML = `<svg class="memlab-drawing" width="100%" height="${height}" font-size="${size}" aria-hidden="true">`
       + `<clipPath id="${id}"><rect x="${this.left}" y="0" width="${this.width}" height="${height}"/></clipPath>`
       + `<g clip-path="url(#${id})">${plot.join("")}</g>${this.axis()}${alone ? "" : this.failure(failed)}`
-      + `<g class="memlab-cursor"></g>${this.labels(phased, other, limits, marks)}</svg>`;
+      + `${this.labels(phased, other, limits, marks)}</svg><svg class="memlab-cursor" width="100%" height="${height}" aria-hidden="true"></svg>`;
     this.box.setAttribute("aria-valuemax", step.count);
     this.box.setAttribute("aria-valuemin", 0);
     this.cursor = this.box.querySelector(".memlab-cursor");
@@ -462,7 +462,8 @@ class Chart {
     return inputs ? "inputs" : "other";
   }
 
-  mark() {
+  // The cursor, on a layer of its own: moving it paints nothing else anew.
+  mark({ isReplay = false } = {}) {
     if (!this.cursor) return;
     const { moment, step } = this;
     this.box.setAttribute("aria-valuenow", moment ?? step.peakAt);
@@ -471,7 +472,7 @@ class Chart {
       return;
     }
     const x = this.x(moment), y = this.y(this.alone ? step.series.get(this.alone)?.[moment] ?? 0 : step.allocated[moment]);
-    const [largest] = step.alive(moment, this.alone);
+    const [largest] = isReplay ? [] : step.alive(moment, this.alone);
     let life = "";
     if (largest) {
       const { born, freed } = step.lives[largest.place];
@@ -540,7 +541,7 @@ export class Picture {
   remove() {
     this.watcher.disconnect();
     this.leavePresent();
-    cancelAnimationFrame(this.frame);
+    clearInterval(this.replaying);
   }
 
   resized() {
@@ -742,24 +743,24 @@ export class Picture {
     if (mark) this.code.scrollTop = mark.offsetTop - this.code.offsetTop - this.code.clientHeight / 2;
   }
 
-  // Go through the step once, the cursor moving
-  replay(seconds = 1.6) {
-    cancelAnimationFrame(this.frame);
+  // Go through the step once, the cursor moving: so many times a second, for a run needs the processor, too.
+  replay(seconds = 1.6, perSecond = 12) {
+    clearInterval(this.replaying);
     if (!this.step || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
     const { chart } = this;
     const begun = performance.now();
-    const next = (now) => {
-      if (chart.pinned || !this.step) return;
-      const part = (now - begun) / 1000 / seconds;
-      const xs = chart.xs;
-      const moment = part >= 1 ? null : xs.findIndex((x) => x >= part * xs[this.step.count]);
+    this.replaying = setInterval(() => {
+      const part = (performance.now() - begun) / 1000 / seconds;
+      if (part >= 1 || chart.pinned || !this.step) {
+        clearInterval(this.replaying);
+        if (!chart.pinned) chart.point(null);
+        return;
+      }
+      const moment = chart.xs.findIndex((x) => x >= part * chart.xs[this.step.count]);
       chart.moment = moment === -1 ? null : moment;
-      chart.mark();
+      chart.mark({ isReplay: true });
       this.highlight(chart.moment);
-      if (part < 1) this.frame = requestAnimationFrame(next);
-      else this.asked(null);
-    };
-    this.frame = requestAnimationFrame(next);
+    }, 1000 / perSecond);
   }
 
   // A run: run is what memlab/lab/progress.py gives, or null
