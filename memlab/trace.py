@@ -356,11 +356,12 @@ def _columns(rows: Sequence[tuple[Any, ...]], kind: type[Event] | type[Storage])
 
 def _places(values: Sequence[Any], texts: dict[str, int]) -> list[int]:
     """The place of each value's text among the texts. Values recur: each is looked at once, by its identity."""
+    keys = list(map(id, values))
     places = {}
-    for key, value in {id(value): value for value in values}.items():
+    for key, value in dict(zip(keys, values, strict=True)).items():
         text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
         places[key] = texts.setdefault(text, len(texts))
-    return [places[id(value)] for value in values]
+    return list(map(places.__getitem__, keys))
 
 
 def _rows(columns: Mapping[str, list[Any]], kind: type[Event] | type[Storage]) -> Iterator[tuple[Any, ...]]:

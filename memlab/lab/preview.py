@@ -46,8 +46,16 @@ class Outline:
     @cached_property
     def order(self) -> tuple[object, ...]:
         """What happens, without sizes."""
-        events = (event for _, event in self.events if event is not None)
-        return tuple((e.category, e.phase, e.module, e.op, e.bytes > 0) for e in events)
+        return tuple((e.category, e.phase, e.module, e.op, e.bytes > 0) for e in self._others)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each."""
+        return tuple(event.bytes for event in self._others)
+
+    @property
+    def _others(self) -> Iterator[Event]:
+        return (event for _, event in self.events if event is not None)
 
 
 def _with_gaps(events: tuple[Event, ...]) -> Iterator[tuple[Gap, Event | None]]:
@@ -107,7 +115,7 @@ def _is_plain(first: Outline, second: Outline) -> bool:
     Else two of them do not say what is between.
     """
     low, high = first.number, second.number
-    pairs = ((a.bytes, b.bytes) for (_, a), (_, b) in zip(first.events, second.events, strict=True) if a and b)
+    pairs = set(zip(first.sizes, second.sizes, strict=True))
     return all(a == b or abs(a * high - b * low) <= abs(ROUNDED * b * low) for a, b in pairs)
 
 
@@ -137,7 +145,8 @@ class Mixture:
         for one in ones:
             other = workspace if one.category is WORKSPACE else next(others, one)
             shape = one.shape if one.shape == other.shape else ()
-            yield one._replace(shape=shape, start=self.bytes(one.category, one.start, other.start))
+            start = one.start if one.start == other.start else self.bytes(one.category, one.start, other.start)
+            yield Storage(one.name, shape, one.dtype, one.category, start)
 
     def events(self, first: Outline, second: Outline) -> Iterator[Event]:
         """Events of two outlines that have the same order."""
