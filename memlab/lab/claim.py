@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from memlab.errors import BadValue
+from memlab.lab import questions
 from memlab.text import capital
 
 VERDICTS = ("true", "true when", "not proven", "false")
@@ -49,6 +50,7 @@ class Claim:
         return f"“{self.text}” {self._judgement('')}{self._source('{}, {}')}"
 
     def _repr_markdown_(self) -> str:
+        questions.add(f"Claim: “{self.text}”", lambda: self._judgement(""))
         judgement = f"{self._judgement('**')}{self._source('[{}]({})')}"
         return f"“{self.text}”\n\n<details><summary>{VOTE}</summary>\n\n{judgement}\n\n</details>"
 

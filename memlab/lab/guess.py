@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from memlab.errors import BadValue, NotRead, NotWritten
-from memlab.lab import guesses
+from memlab.lab import guesses, questions
 from memlab.units import format_bytes, parse_bytes
 
 NEXT = "Now run the next cell."
@@ -108,6 +108,7 @@ class Guess:
         from memlab.lab.guess_box import GuessBox
         from memlab.lab.look import show
 
+        questions.add(self.question, self._truth)
         box = GuessBox(self.question, self.choices, answer=lambda value: self.answer(value).judgement(""))
         show(box, str(self), {"text/markdown": self._repr_markdown_()})
 
@@ -126,6 +127,9 @@ class Guess:
             return " ".join(filter(None, (self._late, f"{truth}.")))
         verdict = f"{truth}: {bold}{self._how()}{bold}."
         return " ".join(filter(None, (self._late, self._said(), verdict, self._limit(), self._score)))
+
+    def _truth(self) -> str:
+        return f"It is {self._text(self.actual)}." if self.actual is not None else "Run the cell that reveals it first."
 
     def _text(self, answer: int | str) -> str:
         return str(answer) if self.choices else format_bytes(int(answer))

@@ -14,6 +14,7 @@ from memlab.lab.controls import LABEL_WIDTH, explain, make_control
 from memlab.lab.export import picture, still
 from memlab.lab.look import box, button, header, line, menu, quietly, show
 from memlab.lab.picture import Picture
+from memlab.lab.questions import questions
 from memlab.lab.rows import table
 from memlab.lab.session import Session
 from memlab.lab.source import source
@@ -263,6 +264,8 @@ class Lab:
             self.session.bring_back(wish["bring_back"])
         elif "stop" in wish:
             self.session.stop()
+        elif "questions" in wish:
+            self._picture.questions = questions()
 
     def _used(self, choose: Callable[[Any], None], value: Any, chosen: Any) -> None:
         if value != chosen:  # else the session has moved it, and nobody need be there

@@ -28,6 +28,7 @@ class Picture(anywidget.AnyWidget):
         run: how far a run has come, as :func:`memlab.lab.progress.progress` gives it; None for none.
         rows: the table of runs.
         code: the lines of ``train`` and the number of the first.
+        questions: the guesses and claims that Present mode can show, each with its answer.
         sentence: the same in words.
         stale: whether what is shown is about to be replaced.
         is_alive: set by the browser once its module has been loaded.
@@ -37,6 +38,7 @@ class Picture(anywidget.AnyWidget):
     run: Any = Dict(default_value=None, allow_none=True).tag(**_AS_TEXT)
     rows: Any = List().tag(**_AS_TEXT)
     code: Any = Dict(default_value=None, allow_none=True).tag(**_AS_TEXT)
+    questions: Any = List().tag(**_AS_TEXT)
     sentence = Unicode().tag(sync=True)
     stale = Bool(False).tag(sync=True)
     is_alive = Bool(False).tag(sync=True)

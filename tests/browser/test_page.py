@@ -214,6 +214,22 @@ def test_out_of_memory_shows_the_request_that_failed(browser):
     expect(browser.locator(".memlab-chart text").filter(has_text=asked)).to_have_count(1)
 
 
+def test_present_mode_reveals_the_questions_of_the_page_at_a_key(browser):
+    browser.get_by_role("button", name="Present").click()
+    asked = browser.locator(".memlab-question")
+    told = [None, "It is 4.00 GiB.", None, "It is weights."]
+    for question, answer in zip([q for q in QUESTIONS.values() for _ in range(2)], told, strict=True):
+        browser.keyboard.press("q")
+        expect(asked.locator("p").first).to_have_text(question.question)
+        expect(asked.locator("b")).to_have_text([answer] if answer else [])
+    browser.keyboard.press("q")
+    expect(asked).to_be_empty()
+    browser.keyboard.press("q")
+    browser.keyboard.press("Escape")
+    expect(asked).to_be_empty()
+    expect(browser.get_by_role("button", name="Question")).to_have_count(0)  # only there
+
+
 @pytest.mark.parametrize(("size", "zoom"), [((1280, 720), 1), ((853, 480), 1.5)], ids=["projector", "150%"])
 def test_it_is_presented_as_large_as_the_window(browser, address, size, zoom):
     context = browser.context.browser.new_context(

@@ -16,6 +16,7 @@ from PIL import ImageFont
 from memlab.errors import BadTrain, BadValue
 from memlab.lab import Lab, panel
 from memlab.lab.picture import Picture
+from memlab.lab.questions import questions
 from tests.lab.loops import Slow, SlowToRun, train
 from tests.waiting import SOON, wait_for
 
@@ -334,6 +335,8 @@ def test_the_picture_asks_for_a_row_and_for_the_runs_end():
     assert (lab._controls["batch_size"].value, shown(lab, "status")) == (32, "Ready: Run trains 1 steps.")
     message(lab, bring_back=7)
     message(lab, something="else")
+    message(lab, questions=True)
+    assert lab._picture.questions == questions()
     assert lab._controls["batch_size"].value == 32
     lab._go.click()
     wait_for(lambda: lab.session.screen.status.text.startswith("Training"))

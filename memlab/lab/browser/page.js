@@ -131,7 +131,7 @@ async function start(panel) {
   const recorded = runs.length ? [go, element("small", { class: "memlab-quiet" }, `recorded on ${runs[0].shown.trace.device}`)] : [];
   const fields = element("fieldset", { class: "memlab-left" }, element("legend", {}, title), ...controls.map((one) => one.row), ...recorded);
   panel.replaceChildren(element("div", { class: "memlab-body" }, fields, element("div", { class: "memlab-right" }, box)));
-  const picture = new Picture(box);
+  const picture = new Picture(box, (wish) => wish.questions && picture.showQuestions(questionsOf(document)));
   picture.showCode(code);
   show();
   if (location.hash.slice(1).split("?")[0] === panel.id) panel.scrollIntoView();
@@ -167,6 +167,19 @@ function ask(box) {
     },
   }, element("fieldset", {}, element("legend", {}, guess.question), ...inputs, element("button", {}, "Guess")), said);
   box.replaceChildren(form);
+}
+
+// The guesses and claims of a lesson, each with its answer, for Present mode.
+function questionsOf(lesson) {
+  return [...lesson.querySelectorAll(".memlab[data-guess], details")].flatMap((box) => {
+    if (box.dataset.guess) {
+      const { question, choices, actual } = JSON.parse(box.dataset.guess);
+      return [[question, `It is ${choices ? actual : formatBytes(actual)}.`]];
+    }
+    const [vote, ...verdict] = box.children; // as memlab/lab/claim.py has them, behind the claim
+    if (!vote?.textContent.startsWith("True, true when")) return [];
+    return [[`Claim: ${box.previousElementSibling?.textContent ?? ""}`, verdict.map((part) => part.textContent).join(" ")]];
+  });
 }
 
 function startAll() {

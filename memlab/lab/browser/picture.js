@@ -510,14 +510,15 @@ const pressable = (text, tip, pressed, more = {}) => element("button", { type: "
 // The picture with all that is said of it
 
 export class Picture {
-  // ask: what the kernel is asked for, or null on a page that has none: ask({bring_back: row})
-  constructor(root, ask = null) {
+  // ask: called with what the kernel, or the page, is to do: ask({bring_back: row})
+  constructor(root, ask = () => {}) {
     this.root = root;
     this.send = ask;
     this.byTime = true;
     this.alone = null;
     this.a = null; // the settings that were pinned
     this.rows = [];
+    this.questions = [];
     this.order = "";
     this.chart = new Chart((moment) => this.asked(moment), () => this.draw());
     const part = (name, tag = "div", more = {}) => (this[name] = element(tag, { class: `memlab-${name}`, ...more }));
@@ -526,13 +527,14 @@ export class Picture {
     this.wholeButton = pressable("Whole step", "Leave the part that is drawn large; as a double click does", () => this.chart.zoom());
     this.axisButton = pressable("by event", "What stands from left to right", () => { this.byTime = !this.byTime; this.draw(); });
     this.stopButton = pressable("Stop predicting", "Predict nothing more until a control is moved", () => this.send({ stop: true }), { hidden: true, class: "memlab-stop" });
+    this.questionButton = pressable("Question", "The next guess or claim of the notebook, then its answer; the key q", () => this.nextQuestion(), { class: "memlab-ask" });
     this.presentButton = pressable("Present", "As large as the window; Escape ends it", () => this.present());
-    toolbar.append(this.wholeButton, this.pinButton, this.axisButton, pressable("Replay", "Go through the step once", () => this.replay()), this.presentButton);
+    toolbar.append(this.wholeButton, this.pinButton, this.axisButton, pressable("Replay", "Go through the step once", () => this.replay()), this.questionButton, this.presentButton);
     const stage = element("div", { class: "memlab-stage" }, part("head"), this.chart.box, element("div", { class: "memlab-under" }, part("legend"), toolbar));
     const code = part("code", "pre", { tabindex: 0, "aria-label": "the training loop" });
     const aside = element("div", { class: "memlab-aside" }, part("difference"), code, part("answer"));
     root.classList.add("memlab-picture");
-    root.replaceChildren(this.stopButton, element("div", { class: "memlab-main" }, stage, aside, part("run")), part("sentence", "p", { role: "status" }), part("table"));
+    root.replaceChildren(this.stopButton, element("div", { class: "memlab-main" }, stage, aside, part("run")), part("sentence", "p", { role: "status" }), part("table"), part("question", "div", { role: "status" }));
     this.watcher = new ResizeObserver(() => this.resized());
     this.watcher.observe(this.chart.box);
     this.escape = (event) => this.presentKey(event);
@@ -821,6 +823,8 @@ export class Picture {
     const panel = this.root.closest(".memlab");
     if (panel.classList.contains("memlab-present")) return this.leavePresent();
     panel.classList.add("memlab-present");
+    this.turned = 0;
+    this.askQuestions();
     panel.popover = "manual";
     panel.showPopover?.();
     document.addEventListener("keydown", this.escape, true);
@@ -835,8 +839,26 @@ export class Picture {
     panel.hidePopover?.();
     panel.removeAttribute("popover");
     panel.classList.remove("memlab-present");
+    this.question.replaceChildren();
     this.presentButton.textContent = "Present";
     this.draw();
+  }
+
+  // The guesses and claims beside the panel; a kernel knows those of its notebook.
+  askQuestions() {
+    this.send({ questions: true });
+  }
+
+  showQuestions(questions) {
+    this.questions = questions;
+    this.questionButton.hidden = !questions.length;
+  }
+
+  // A question, then its answer, then the next one; after the last the chart alone.
+  nextQuestion() {
+    const place = this.turned++, [question, answer] = this.questions[place >> 1] ?? [];
+    if (!question) this.turned = 0;
+    this.question.replaceChildren(...(question ? [element("p", {}, question), ...(place % 2 ? [element("p", {}, element("b", {}, answer))] : [])] : []));
   }
 
   // Arrow keys move the first slider where nothing else waits for them
@@ -844,6 +866,7 @@ export class Picture {
     const panel = this.root.closest(".memlab");
     if (event.key === "Escape" && this.chart.pinned) this.chart.leave();
     else if (event.key === "Escape") this.leavePresent();
+    else if (event.key === "q" && this.questions.length && !event.target.matches("input:not([type=range]), textarea, select")) this.nextQuestion();
     else if (event.key.startsWith("Arrow") && (document.activeElement === document.body || !panel.contains(document.activeElement) || document.activeElement === this.presentButton)) {
       panel.querySelector('.memlab-left [role="slider"], .memlab-left input[type="range"], .memlab-controls input')?.focus();
     } else return;
@@ -871,11 +894,11 @@ function spark(series, count, label) {
 
 // The widget of a notebook: memlab/lab/picture.py has its other half.
 
-const AS_TEXT = new Set(["shown", "code", "run", "rows"]);
+const AS_TEXT = new Set(["shown", "code", "run", "rows", "questions"]);
 
 function render({ model, el }) {
   const picture = new Picture(el, (wish) => model.send(wish));
-  const parts = { shown: "show", code: "showCode", run: "showRun", rows: "showRows", sentence: "showSentence", stale: "showStale" };
+  const parts = { shown: "show", code: "showCode", run: "showRun", rows: "showRows", questions: "showQuestions", sentence: "showSentence", stale: "showStale" };
   for (const [name, shows] of Object.entries(parts)) {
     const changed = () => picture[shows](AS_TEXT.has(name) ? JSON.parse(model.get(name)) : model.get(name));
     model.on(`change:${name}`, changed);
