@@ -92,6 +92,7 @@ class Forecast:
     def foresee(self, case: Case, stopping: Stopping) -> Trace | None:
         """In the worker's thread: what a case takes, to compare a run with; None where it cannot be predicted."""
         if case.key not in self._remembered and case.key not in self._failed:
+            self._screen.say("Predicting this run first, to compare. Stop ends it.")
             self._predict(case, True, stopping)
         with self._lock:  # or a cell that begins would take it away meanwhile
             known = self._remembered.get(case.key)
