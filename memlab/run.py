@@ -266,9 +266,16 @@ class Run:
 
     @property
     def variables(self) -> list[Any]:
-        """The values of the local variables of ``train``, which waits at a ``yield``; empty when it is over."""
+        """The values of the local variables of ``train``, which waits at a ``yield``; empty when it is over.
+
+        Those of generators that it holds come last: one that it yields from may have the model.
+        """
         # Before Python 3.13 f_locals is a copy that the frame keeps: every tensor would live on in the next step.
-        held = gc.get_referents(self._generator)
+        generators, held = [self._generator], []
+        for generator in generators:
+            values = gc.get_referents(generator)
+            held += values
+            generators += [one for one in values if isinstance(one, GeneratorType) and one not in generators]
         return [one.cell_contents if isinstance(one, CellType) and one != CellType() else one for one in held]
 
     @property

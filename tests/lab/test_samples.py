@@ -295,9 +295,18 @@ def test_a_loop_that_ends_by_itself_keeps_the_sample_before():
     session = make(ends)
     session.run()
     assert session.screen.run["sample"].startswith("digits:")
-    session = make(short)  # whose model is out of sight
+    session = make(short)  # whose model is out of sight, in zip
     session.run()
     assert session.screen.run["sample"] == ""
+
+
+def test_a_loop_that_yields_from_another_has_its_model():
+    def wrapped(device, *, batch_size=4):
+        yield from loop_of(vit)(device, batch_size=batch_size)
+
+    session = make(wrapped)
+    session.run()
+    assert session.screen.run["sample"].startswith("digits:")
 
 
 def test_a_run_whose_model_says_nothing_goes_on(monkeypatch):
