@@ -1,8 +1,10 @@
-"""The models that the notebooks train: small, plain PyTorch, one file each."""
+"""The models that the notebooks train, plain PyTorch, one file each; and the sizes of those known by name."""
 
 from memlab.nets.gpt import GPT
+from memlab.nets.llama import Llama
 from memlab.nets.mlp import MLP
+from memlab.nets.published import GPT2_MEDIUM, GPT2_SMALL, LLAMA_1B, LLAMA_8B
 from memlab.nets.resnet import ResNet
 from memlab.nets.vit import ViT
 
-__all__ = ["GPT", "MLP", "ResNet", "ViT"]
+__all__ = ["GPT", "GPT2_MEDIUM", "GPT2_SMALL", "LLAMA_1B", "LLAMA_8B", "MLP", "Llama", "ResNet", "ViT"]

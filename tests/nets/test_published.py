@@ -1,0 +1,22 @@
+"""A name that people know means that model, to the weight."""
+
+import pytest
+import torch
+
+from memlab.nets import GPT, GPT2_MEDIUM, GPT2_SMALL, LLAMA_1B, LLAMA_8B, Llama
+
+# As the configurations and checkpoints on Hugging Face have them: openai-community/gpt2 and gpt2-medium,
+# meta-llama/Llama-3.2-1B and Llama-3.1-8B.
+WEIGHTS = [
+    pytest.param(GPT, GPT2_SMALL, 124_439_808, id="GPT-2 small"),
+    pytest.param(GPT, GPT2_MEDIUM, 354_823_168, id="GPT-2 medium"),
+    pytest.param(Llama, LLAMA_1B, 1_235_814_400, id="Llama 1B"),
+    pytest.param(Llama, LLAMA_8B, 8_030_261_248, id="Llama 8B"),
+]
+
+
+@pytest.mark.parametrize(("kind", "size", "weights"), WEIGHTS)
+def test_it_has_the_published_number_of_weights(kind, size, weights):
+    with torch.device("meta"):
+        model = kind(**size)
+    assert sum(weight.numel() for weight in model.parameters()) == weights
