@@ -7,3 +7,6 @@ GPT2_MEDIUM = GPT2_SMALL | {"depth": 24, "width": 1024, "heads": 16}
 # Llama 3.2 1B and 3.1 8B (Grattafiori et al. 2024): 1,235,814,400 and 8,030,261,248 weights.
 LLAMA_1B = {"depth": 16, "width": 2048, "heads": 32, "kv_heads": 8, "hidden": 8192, "vocabulary": 128_256, "tied": True}
 LLAMA_8B = LLAMA_1B | {"depth": 32, "width": 4096, "hidden": 14_336, "tied": False}
+
+# He et al. 2016: 25,557,032 weights.
+RESNET_50 = {"blocks": (3, 4, 6, 3), "bottleneck": True, "large_images": True, "classes": 1000, "inplace": True}

@@ -38,7 +38,7 @@ def test_the_parameters_are_those_of_the_formula(depth, width, heads, context):
     assert sum(p.numel() for p in model.parameters()) == parameters(depth, width, context)
 
 
-def test_the_defaults_are_gpt_2_small_on_bytes():
+def test_the_defaults_are_as_wide_and_deep_as_gpt_2_small_on_bytes():
     with torch.device("meta"):
         model = GPT()
     assert sum(p.numel() for p in model.parameters()) == parameters(12, 768, 1024)

@@ -45,6 +45,17 @@ def test_each_stage_halves_the_image_and_doubles_the_channels():
     assert shapes == [(8, 8, 8), (16, 4, 4), (16, 4, 4), (32, 2, 2)]
 
 
+def test_large_images_are_made_four_times_smaller_before_the_blocks_which_give_four_times_the_width():
+    shapes = []
+    model = make(blocks=(1, 2), bottleneck=True, large_images=True)
+    for block in model.blocks:
+        block.register_forward_hook(lambda module, args, output: shapes.append(tuple(output.shape[1:])))
+    loss = model(torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0)), torch.arange(2))
+    assert shapes == [(32, 8, 8), (64, 4, 4), (64, 4, 4)]
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
 def test_it_starts_at_chance_and_learns():
     model = make()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
