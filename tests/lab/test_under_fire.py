@@ -34,7 +34,10 @@ AT_REST = re.compile(
 ACTION = re.compile(
     rf"Stop( · step [0-{STEPS}] of {STEPS}( · [\d.]+ (us|ms|s))?)?"
 )  # on the button, while a run goes on
-GOING_ON = re.compile(r"Training\. Stop ends the run\.|Stopping\.|Waiting for another run to end\.")
+GOING_ON = re.compile(
+    r"Predicting this run first, to compare\. Stop ends it\."
+    r"|Training\. Stop ends the run\.|Stopping\.|Waiting for another run to end\."
+)
 CAUSES = (RuntimeError, SystemExit, MemlabError)  # what a run may end with, all of it told
 
 
