@@ -866,7 +866,7 @@ export class Picture {
     const panel = this.root.closest(".memlab");
     if (event.key === "Escape" && this.chart.pinned) this.chart.leave();
     else if (event.key === "Escape") this.leavePresent();
-    else if (event.key === "q" && this.questions.length && !event.target.matches("input:not([type=range]), textarea, select")) this.nextQuestion();
+    else if (event.key.toLowerCase() === "q" && !event.ctrlKey && !event.metaKey && this.questions.length && !event.target.matches("input:not([type=range]), textarea, select")) this.nextQuestion();
     else if (event.key.startsWith("Arrow") && (document.activeElement === document.body || !panel.contains(document.activeElement) || document.activeElement === this.presentButton)) {
       panel.querySelector('.memlab-left [role="slider"], .memlab-left input[type="range"], .memlab-controls input')?.focus();
     } else return;
