@@ -239,7 +239,7 @@ class Run:
         return self.trace()
 
     def trace(self) -> Trace:
-        """What is known so far. At least one step must have run."""
+        """Return what is known so far. At least one step must have run."""
         assert self._xray is not None
         return Trace(
             source=self._device.source,

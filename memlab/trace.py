@@ -205,7 +205,7 @@ class Trace:
 
     @property
     def computed(self) -> bool:
-        """Whether numbers were computed. A prediction has bytes only: no losses, no seconds."""
+        """True where numbers were computed. A prediction has bytes only: no losses, no seconds."""
         return any(step.seconds is not None for step in self.steps)
 
     @property

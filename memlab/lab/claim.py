@@ -12,7 +12,7 @@ VOTE = "True, true when ..., not proven or false? Decide, then open."  # a reade
 
 
 def verdict(cases: Iterable[bool]) -> str:
-    """What measured cases say of a claim: ``"true"`` if it held in all, ``"true when"`` if in some, else ``"false"``.
+    """Return ``"true"`` if a claim held in all measured cases, ``"true when"`` if in some, else ``"false"``.
 
     Raises:
         BadValue: when there is no case.

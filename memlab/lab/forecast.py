@@ -229,7 +229,7 @@ class Forecast:
         self._screen.show(sentence=sentence)
 
     def _same_model(self, trace: Trace, other: Trace) -> bool:
-        """Whether they differ in nothing but what the controls set."""
+        """Return whether they differ in nothing but what the controls set."""
         names = trace.settings.keys() | other.settings.keys()
         return all(trace.settings.get(n) == other.settings.get(n) for n in names - self._choices.keys())
 
@@ -247,7 +247,7 @@ class Forecast:
         return is_number(self._choices[name]) and name != WORLD_SIZE  # of which each rank has a part
 
     def _is_learning_of(self, case: Case) -> bool:
-        """Whether what is predicted ahead differs from it in one number, so that it may say something of it."""
+        """Return whether what is predicted ahead differs from it in one number, so that it may say something of it."""
         ahead = self._ahead
         return ahead is not None and any(
             ahead.but_for(name) == case.but_for(name) for name in self._choices if self._is_number(name)
@@ -261,7 +261,7 @@ class Forecast:
     # At rest
 
     def _next_ahead(self) -> tuple[Work, Hashable] | None:
-        """What to predict before anybody asks for it."""
+        """Return the next thing to predict before anybody asks for it, and its key; None where there is none."""
         with self._lock:
             if self._looks_ahead and self._wanted is not None and self._seconds < SECONDS_AHEAD:
                 for case in self._candidates(self._wanted):
@@ -271,7 +271,7 @@ class Forecast:
         return None
 
     def _candidates(self, here: Case) -> Iterator[Case]:
-        """What may be chosen next, the likeliest first."""
+        """Yield the cases that may be chosen next, the likeliest first."""
         yield here
         place = list(CARDS).index
         cards = sorted(CARDS, key=lambda gpu: abs(place(gpu) - place(here.gpu)))[1:]  # the nearest first

@@ -108,7 +108,7 @@ class Guess:
         from memlab.lab.guess_box import GuessBox
         from memlab.lab.look import show
 
-        questions.add(self.question, self._truth)
+        questions.add(self.question, self._revealed)
         box = GuessBox(self.question, self.choices, answer=lambda value: self.answer(value).judgement(""))
         show(box, str(self), {"text/markdown": self._repr_markdown_()})
 
@@ -119,17 +119,20 @@ class Guess:
         return f"{self.question}\n\n{self.judgement('**')}"
 
     def judgement(self, bold: str) -> str:
-        """What is known so far, as a text; the verdict between two of ``bold``."""
+        """Return what is known so far, as a text; the verdict between two of ``bold``."""
         if self.actual is None or (self._open and not self.answers):
             return f"{self._said()} {NEXT}" if self.answers else "Write your answer into the box, and only then go on."
-        truth = f"It is {self._text(self.actual)}"
+        truth = self._truth(self.actual)
         if not self.answers:
             return " ".join(filter(None, (self._late, f"{truth}.")))
         verdict = f"{truth}: {bold}{self._how()}{bold}."
         return " ".join(filter(None, (self._late, self._said(), verdict, self._limit(), self._score)))
 
-    def _truth(self) -> str:
-        return f"It is {self._text(self.actual)}." if self.actual is not None else "Run the cell that reveals it first."
+    def _truth(self, actual: int | str) -> str:
+        return f"It is {self._text(actual)}"
+
+    def _revealed(self) -> str:
+        return f"{self._truth(self.actual)}." if self.actual is not None else "Run the cell that reveals it first."
 
     def _text(self, answer: int | str) -> str:
         return str(answer) if self.choices else format_bytes(int(answer))
@@ -157,7 +160,7 @@ class Guess:
 
 
 class Revelation:
-    """What a cell shows that reveals: the judgement, or a word that the guess is missing."""
+    """The output of a cell that reveals: the judgement, or a word that the guess is missing."""
 
     def __init__(self, guess: Guess):
         self.guess = guess

@@ -87,7 +87,7 @@ class Lab:
 
     @property
     def title(self) -> str:
-        """What is written above the panel."""
+        """Return the text above the panel."""
         return self.session.title
 
     @property

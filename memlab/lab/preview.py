@@ -1,4 +1,4 @@
-"""What a prediction will be, nearly: worked out from two that are known, until the exact one is there.
+"""A prediction, nearly: worked out from two that are known, until the exact one is there.
 
 Two predictions that differ in one number, as in the batch size, mostly allocate and free the same things in the same
 order, and each tensor has one size or grows with the number, so two of them say it for all. What the allocator adds
@@ -19,7 +19,7 @@ ROUNDED = 0.01  # of a size: it may be rounded up
 
 
 class Gap(NamedTuple):
-    """What the workspace does between two other events: it rises by ``highest`` bytes, and ends at ``level``."""
+    """The change of the workspace between two other events: it rises by ``highest`` bytes, and ends at ``level``."""
 
     highest: int
     level: int
@@ -45,7 +45,7 @@ class Outline:
 
     @cached_property
     def order(self) -> tuple[object, ...]:
-        """What happens, without sizes."""
+        """The events without their sizes."""
         return tuple((e.category, e.phase, e.module, e.op, e.bytes > 0) for e in self._others)
 
     @cached_property
@@ -110,7 +110,7 @@ def between(first: Outline, second: Outline, number: float, *, room: int) -> Tra
 
 
 def _is_plain(first: Outline, second: Outline) -> bool:
-    """Whether each tensor has one size, or so many bytes times the number: not its square, or a part.
+    """Return whether each tensor has one size, or so many bytes times the number: not its square, or a part.
 
     Else two of them do not say what is between.
     """

@@ -77,7 +77,7 @@ class GPT(nn.Module):
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.token_embedding.weight
         self.checkpoint_every = checkpoint_every
-        self.apply(_initialize)
+        self.apply(initialize)
         for block in blocks:  # the residual stream adds up 2 * depth branches; GPT-2 scales each down
             for weight in (block.attention.out.weight, block.mlp[-1].get_parameter("weight")):
                 nn.init.normal_(weight, std=0.02 / (2 * depth) ** 0.5)
@@ -88,13 +88,14 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     def features(self, tokens: torch.Tensor) -> torch.Tensor:
-        """What the head is given: ``(batch, tokens)`` to ``(batch, tokens, width)``."""
+        """Return the input of the head: ``(batch, tokens)`` to ``(batch, tokens, width)``."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.token_embedding(tokens) + self.position_embedding(positions)
         return self.norm(run_layers(self.blocks, x, self.checkpoint_every))
 
 
-def _initialize(module: nn.Module) -> None:
+def initialize(module: nn.Module) -> None:
+    """Draw the weight of a linear layer or an embedding as GPT-2 does, and set a bias to zero."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:

@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from memlab.nets.checkpointing import run_layers
+from memlab.nets.gpt import initialize
 
 
 class RotaryAttention(nn.Module):
@@ -121,7 +122,7 @@ class Llama(nn.Module):
         self.blocks = nn.ModuleList(LlamaBlock(width, heads, kv_heads, hidden, base) for _ in range(depth))
         self.norm = nn.RMSNorm(width, eps=1e-5)
         self.head = nn.Linear(width, vocabulary, bias=False)
-        self.apply(_initialize)
+        self.apply(initialize)
         if tied:
             self.head.weight = self.token_embedding.weight
         self.checkpoint_every = checkpoint_every
@@ -132,10 +133,5 @@ class Llama(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     def features(self, tokens: torch.Tensor) -> torch.Tensor:
-        """What the head is given: ``(batch, tokens)`` to ``(batch, tokens, width)``."""
+        """Return the input of the head: ``(batch, tokens)`` to ``(batch, tokens, width)``."""
         return self.norm(run_layers(self.blocks, self.token_embedding(tokens), self.checkpoint_every))
-
-
-def _initialize(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)

@@ -169,7 +169,7 @@ class Storages:
         return None if ref is None else ref.record
 
     def yielded(self, value: object) -> None:
-        """What ``train`` gives at the end of the step."""
+        """Note what ``train`` gives at the end of the step."""
         if isinstance(value, torch.Tensor) and value.layout is torch.strided:
             ref = self._refs.get(id(value.untyped_storage()))
             if ref is not None:

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from memlab import Guess, Lab, measure, predict
+from memlab.lab.claim import VOTE
 from memlab.lab.page import choose_axes, form, page, predict_grid, record
 from memlab.units import format_bytes
 from tests.browser.axe import findings
@@ -39,7 +40,9 @@ def address(session, tmp_path_factory):
         run["samples"] = [(0, ""), (2, "guesses: abc"), (20, "guesses: def")]
     whole = page(predict_grid(session, choose_axes(session, ["T4", "H100"], most=24), runs=runs))
     forms = [form(question.to_plain() | {"actual": TRUTHS[name]}) for name, question in QUESTIONS.items()]
-    file.write_text(whole.replace("</main>", f"{''.join(forms)}</main>"), encoding="utf-8")
+    claim = f"<p>“It rains”</p><details><summary>{VOTE}</summary><p><b>False.</b> It is dry.</p></details>"
+    other = "<p>Before.</p><details><summary>A hint</summary><p>Halve it.</p></details>"  # no claim
+    file.write_text(whole.replace("</main>", f"{''.join(forms)}{claim}{other}</main>"), encoding="utf-8")
     return file.as_uri()
 
 
@@ -217,10 +220,11 @@ def test_out_of_memory_shows_the_request_that_failed(browser):
 def test_present_mode_reveals_the_questions_of_the_page_at_a_key(browser):
     browser.get_by_role("button", name="Present").click()
     asked = browser.locator(".memlab-question")
-    told = [None, "It is 4.00 GiB.", None, "It is weights."]
-    for question, answer in zip([q for q in QUESTIONS.values() for _ in range(2)], told, strict=True):
+    texts = [*(question.question for question in QUESTIONS.values()), "Claim: “It rains”"]
+    told = [None, "It is 4.00 GiB.", None, "It is weights.", None, "False. It is dry."]
+    for text, answer in zip([text for text in texts for _ in range(2)], told, strict=True):
         browser.keyboard.press("q")
-        expect(asked.locator("p").first).to_have_text(question.question)
+        expect(asked.locator("p").first).to_have_text(text)
         expect(asked.locator("b")).to_have_text([answer] if answer else [])
     browser.keyboard.press("q")
     expect(asked).to_be_empty()

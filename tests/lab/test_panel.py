@@ -13,6 +13,7 @@ import matplotlib
 import pytest
 from PIL import ImageFont
 
+from memlab import Guess
 from memlab.errors import BadTrain, BadValue
 from memlab.lab import Lab, panel
 from memlab.lab.picture import Picture
@@ -335,7 +336,9 @@ def test_the_picture_asks_for_a_row_and_for_the_runs_end():
     assert (lab._controls["batch_size"].value, shown(lab, "status")) == (32, "Ready: Run trains 1 steps.")
     message(lab, bring_back=7)
     message(lab, something="else")
+    Guess("How wide?")._ipython_display_()
     message(lab, questions=True)
+    assert "How wide?" in dict(lab._picture.questions)
     assert lab._picture.questions == questions()
     assert lab._controls["batch_size"].value == 32
     lab._go.click()

@@ -527,7 +527,7 @@ export class Picture {
     this.wholeButton = pressable("Whole step", "Leave the part that is drawn large; as a double click does", () => this.chart.zoom());
     this.axisButton = pressable("by event", "What stands from left to right", () => { this.byTime = !this.byTime; this.draw(); });
     this.stopButton = pressable("Stop predicting", "Predict nothing more until a control is moved", () => this.send({ stop: true }), { hidden: true, class: "memlab-stop" });
-    this.questionButton = pressable("Question", "The next guess or claim of the notebook, then its answer; the key q", () => this.nextQuestion(), { class: "memlab-ask" });
+    this.questionButton = pressable("Question", "The next guess or claim of the notebook, then its answer; the key q", () => this.nextQuestion(), { class: "memlab-next" });
     this.presentButton = pressable("Present", "As large as the window; Escape ends it", () => this.present());
     toolbar.append(this.wholeButton, this.pinButton, this.axisButton, pressable("Replay", "Go through the step once", () => this.replay()), this.questionButton, this.presentButton);
     const stage = element("div", { class: "memlab-stage" }, part("head"), this.chart.box, element("div", { class: "memlab-under" }, part("legend"), toolbar));
@@ -824,7 +824,7 @@ export class Picture {
     if (panel.classList.contains("memlab-present")) return this.leavePresent();
     panel.classList.add("memlab-present");
     this.turned = 0;
-    this.askQuestions();
+    this.send({ questions: true });
     panel.popover = "manual";
     panel.showPopover?.();
     document.addEventListener("keydown", this.escape, true);
@@ -844,11 +844,7 @@ export class Picture {
     this.draw();
   }
 
-  // The guesses and claims beside the panel; a kernel knows those of its notebook.
-  askQuestions() {
-    this.send({ questions: true });
-  }
-
+  // The guesses and claims beside the panel: a kernel knows those of its notebook, a page finds its own.
   showQuestions(questions) {
     this.questions = questions;
     this.questionButton.hidden = !questions.length;
