@@ -14,7 +14,7 @@ from memlab.lab.worker import Stopping
 from memlab.run import Run
 from memlab.trace import Trace
 
-SECONDS_PER_FRAME = 0.25
+SECONDS_PER_FRAME = 0.5
 STEPS_PER_SAMPLE = 10
 
 
