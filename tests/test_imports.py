@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "memlab"
 WITHOUT_TORCH = ("categories.py", "oom.py", "explaining.py", "trace.py", "units.py", "errors.py", "files.py")
 HOMES = {
-    "matplotlib": ("plots.py", "segment_plots.py"),
+    "matplotlib": ("plots.py", "segment_plots.py", "drawings/"),
     "ipywidgets": "lab/",
     "anywidget": "lab/",
     "ipykernel": "kernels/",
@@ -107,6 +107,7 @@ ROOMS = (
         "segment_plots",
         "rank_plots",
         "time_plots",
+        "drawings",
         "display",
         "record",
         "lab",

@@ -8,13 +8,26 @@ from typing import TYPE_CHECKING, Any
 from memlab.lab.challenge import Challenge
 from memlab.lab.claim import Claim, verdict
 from memlab.lab.guess import Guess
+from memlab.lab.key_figures import key_figure
 from memlab.lab.report import categories, peaks, say, table
 from memlab.lab.saving import Saving
 
 if TYPE_CHECKING:
     from memlab.lab.panel import Lab
 
-__all__ = ["Challenge", "Claim", "Guess", "Lab", "Saving", "categories", "peaks", "say", "table", "verdict"]
+__all__ = [
+    "Challenge",
+    "Claim",
+    "Guess",
+    "Lab",
+    "Saving",
+    "categories",
+    "key_figure",
+    "peaks",
+    "say",
+    "table",
+    "verdict",
+]
 
 
 def __getattr__(name: str) -> Any:

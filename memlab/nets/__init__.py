@@ -3,8 +3,20 @@
 from memlab.nets.gpt import GPT
 from memlab.nets.llama import Llama
 from memlab.nets.mlp import MLP
-from memlab.nets.published import GPT2_MEDIUM, GPT2_SMALL, LLAMA_1B, LLAMA_8B, RESNET_50
+from memlab.nets.published import GPT2_LARGE, GPT2_MEDIUM, GPT2_SMALL, LLAMA_1B, LLAMA_8B, RESNET_50
 from memlab.nets.resnet import ResNet
 from memlab.nets.vit import ViT
 
-__all__ = ["GPT", "GPT2_MEDIUM", "GPT2_SMALL", "LLAMA_1B", "LLAMA_8B", "MLP", "RESNET_50", "Llama", "ResNet", "ViT"]
+__all__ = [
+    "GPT",
+    "GPT2_LARGE",
+    "GPT2_MEDIUM",
+    "GPT2_SMALL",
+    "LLAMA_1B",
+    "LLAMA_8B",
+    "MLP",
+    "RESNET_50",
+    "Llama",
+    "ResNet",
+    "ViT",
+]

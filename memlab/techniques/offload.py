@@ -82,6 +82,11 @@ class HostOptimizer:
         self._copies = [nn.Parameter(_to_host(p.detach(), _master_type(p))) for p in self.parameters]
         self.optimizer = make_optimizer(self._copies)
 
+    @property
+    def param_groups(self) -> list[dict[str, list[nn.Parameter]]]:
+        """The parameters on the device, whose gradients a ``torch.amp.GradScaler`` unscales before a step."""
+        return [{"params": self.parameters}]
+
     @torch.no_grad()
     def step(self) -> None:
         """Change the parameters by their gradients; one without a gradient is left as it is."""

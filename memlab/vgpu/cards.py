@@ -98,5 +98,11 @@ def find_card(name: str) -> Card:
     raise BadValue(f"gpu {name!r} is not a card that memlab knows: give one of {', '.join(CARDS)}.")
 
 
+def card_like(sm: int, processors: int, capacity: int) -> Card | None:
+    """The card with this compute capability, so many multiprocessors and about this capacity in bytes, or None."""
+    alike = (card for card in CARDS.values() if (card.sm, card.processors) == (sm, processors))
+    return next((card for card in alike if abs(card.capacity / capacity - 1) < 0.05), None)
+
+
 def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())

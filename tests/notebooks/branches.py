@@ -7,6 +7,8 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from tests.notebooks.cells import changed, run
 
 PATIENCE = 300  # seconds for the cells after a change
@@ -24,6 +26,7 @@ def branches(
         EOFError: a process has ended without telling.
         TimeoutError: one has neither ended nor told.
     """
+    torch.set_num_threads(1)  # a fork has none of OpenMP's other threads and would wait for them for ever
     after = {case["why"]: changed(cells, case["replace"], case["with"]) for case in cases}
     pairs = {why: enumerate(zip(cells, others, strict=True)) for why, others in after.items()}
     first = {why: next(number for number, (cell, other) in pairs[why] if cell != other) for why in after}

@@ -1,4 +1,4 @@
-"""The form of a notebook: a core that is taught in 25 minutes, and depth below it.
+"""The form of a notebook: a core that is read and tried in 20 to 30 minutes, and depth below it.
 
 ``python -m tests.notebooks.form`` prints the figures of all notebooks, or of those named; with ``--fold`` it marks in
 their files what is folded when they are opened.
@@ -24,14 +24,29 @@ WORDS_A_MINUTE = 200
 
 @dataclass(frozen=True)
 class Form:
-    """Of one notebook: the place of its lab and the words before it, its core's cells, lines and share of reporting."""
+    """Of one notebook: the place of its lab and the words before it; of its core, what a reader sees.
+
+    Attributes:
+        core_words: outside of what is folded.
+        core_lines: of code, without those of cells whose source is hidden.
+        has_bill: whether the memory bill stands in it.
+        drawings: calls of ``memlab.drawings`` beside the bill.
+        tools: rows of the table *In your code*, each a library and what to write there.
+        claims_without_source: in all of the notebook.
+    """
 
     cells_before_lab: int
     words_before_lab: int
     core_cells: int
+    core_words: int
+    core_lines: int
     longest_cell: int
     longest_line: int
     reporting: float
+    has_bill: bool
+    drawings: int
+    tools: int
+    claims_without_source: int
 
     @property
     def minutes_before_lab(self) -> float:
@@ -45,15 +60,42 @@ def form(notebook: dict[str, Any]) -> Form:
     core = cells[: next((i for i, cell in enumerate(cells) if is_depth(cell)), len(cells))]
     lab = next((i for i, (kind, text) in enumerate(core) if kind == "code" and re.search(r"\bLab\(", text)), len(core))
     code = [text for kind, text in core if kind == "code"]
+    hidden = [cell.get("metadata", {}).get("jupyter", {}).get("source_hidden", False) for cell in notebook["cells"]]
+    shown = [text for (kind, text), is_hidden in zip(core, hidden, strict=False) if kind == "code" and not is_hidden]
+    prose = [text for kind, text in core if kind == "markdown"]
     everything = [line for kind, text in cells if kind == "code" for line in text.splitlines()]
     return Form(
         cells_before_lab=lab,
         words_before_lab=sum(len(text.split()) for kind, text in core[:lab] if kind == "markdown"),
         core_cells=len(core),
-        longest_cell=max((len(text.splitlines()) for text in code), default=0),
+        core_words=sum(map(words, prose)),
+        core_lines=sum(bool(line.strip()) for text in shown for line in text.splitlines()),
+        longest_cell=max((len(text.splitlines()) for text in shown), default=0),
         longest_line=max(map(len, everything), default=0),
         reporting=share_of_reporting(code),
+        has_bill=any("drawings.bill(" in text for text in code),
+        drawings=sum(len(re.findall(r"\bdrawings\.(?!bill\b)\w+\(", text)) for text in code),
+        tools=sum(len(in_your_code(text)) for text in prose),
+        claims_without_source=sum(_claims_without_source(text) for kind, text in cells if kind == "code"),
     )
+
+
+def words(markdown: str) -> int:
+    """How many words a reader sees: what is folded, and what has neither letter nor digit, does not count."""
+    return sum(any(map(str.isalnum, word)) for word in re.sub(r"(?s)<details>.*?</details>", "", markdown).split())
+
+
+def in_your_code(markdown: str) -> dict[str, str]:
+    """The table of that section: a library, and what is written there."""
+    _, heading, section = markdown.partition("## In your code")
+    section = section.partition("\n## ")[0]
+    rows = [row.strip().strip("|").split(" | ") for row in section.splitlines() if row.startswith("| ")]
+    return {name.strip(): " | ".join(rest).strip() for name, *rest in rows[1:]} if heading else {}
+
+
+def _claims_without_source(code: str) -> int:
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and _name(node.func) == "Claim"]
+    return sum(all(keyword.arg != "source" for keyword in call.keywords) for call in calls)
 
 
 def is_depth(cell: tuple[str, str]) -> bool:
@@ -138,12 +180,14 @@ def _begun_by_headings(cell: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _print_figures(paths: Sequence[Path]) -> None:
-    print("| notebook | cells before the lab | minutes of reading | cells in the core | longest | reporting |")
-    print("|---|--:|--:|--:|--:|--:|")
+    heads = ("notebook", "lab is cell", "cells", "words", "lines", "longest", "reporting", "bill", "drawings", "tools")
+    print(f"| {' | '.join((*heads, 'claims without source'))} |")
+    print(f"|---|{'--:|' * len(heads)}")
     for path in paths:
         it = form(json.loads(path.read_text(encoding="utf-8")))
-        figures = (it.cells_before_lab, f"{it.minutes_before_lab:.1f}", it.core_cells, it.longest_cell)
-        print(f"| {path.stem} | {' | '.join(map(str, figures))} | {it.reporting:.0%} |")
+        core = (it.cells_before_lab + 1, it.core_cells, it.core_words, it.core_lines, it.longest_cell)
+        rest = ("yes" if it.has_bill else "no", it.drawings, it.tools, it.claims_without_source)
+        print(f"| {path.stem} | {' | '.join(map(str, (*core, f'{it.reporting:.0%}', *rest)))} |")
 
 
 def _fold(paths: Sequence[Path]) -> None:

@@ -1,0 +1,8 @@
+"""Pictures that explain one thing, drawn from what a run took, so that none can say what no run did."""
+
+from memlab.drawings.bill import bill
+from memlab.drawings.block import block
+from memlab.drawings.lives import lives
+from memlab.drawings.parts import parts
+
+__all__ = ["bill", "block", "lives", "parts"]

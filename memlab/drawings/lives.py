@@ -1,0 +1,95 @@
+"""When each block of a network holds what it computed: the stairs of an ordinary step, the hills of checkpoints."""
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from memlab.categories import Phase
+from memlab.drawings.owners import LAYER
+from memlab.palette import CATEGORY_COLORS, INK, PHASE_SHADE, QUIET_INK
+from memlab.plots import SMALL, Picture, sources
+from memlab.trace import Category, Trace
+from memlab.units import format_bytes, format_seconds
+
+COMPUTED = {Category.ACTIVATION: "kept from forward", Category.RECOMPUTED: "computed again in backward"}
+ROW = 0.19  # inches
+
+Held = dict[str, dict[Category, list[int]]]
+
+
+def lives(traces: Mapping[str, Trace], *, title: str) -> Picture:
+    """Draw, for each run, what its blocks hold of what they computed, through the step: a row for each block.
+
+    All rows have one scale, and all steps another: time goes from left to right, estimated for a prediction and
+    measured for a run.
+
+    Args:
+        traces: runs of one network, by the name to write above each.
+        title: the sentence that says the same.
+    """
+    found = {name: held_by_blocks(trace) for name, trace in traces.items()}
+    names = list(next(iter(found.values())))
+    picture = Picture(title, height=1.6 + ROW * len(names))
+    every = picture.subplots(1, len(traces), sharey=True, squeeze=False)[0]
+    most = max(map(_highest, found.values()))
+    longest = max(_seconds(trace)[-1] for trace in traces.values())
+    for axes, (name, trace) in zip(every, traces.items(), strict=True):
+        _draw_rows(axes, trace, found[name], most)
+        axes.set(xlim=(0, longest), xticks=[])
+        axes.set_title(f"{name}: peak {trace.peak_text}", loc="left", fontsize=SMALL, color=INK)
+        clock = "estimated" if trace.source == "predicted" else "measured"
+        axes.set_xlabel(f"{format_seconds(_seconds(trace)[-1])} a step, {clock}", fontsize=SMALL, color=QUIET_INK)
+        axes.tick_params(axis="y", length=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    every[0].set_yticks(range(len(names)), names, fontsize=SMALL)
+    every[0].set_ylim(len(names) - 0.4, -1.6)
+    picture.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+    handles, labels = every[-1].get_legend_handles_labels()
+    note = f"a full row is {format_bytes(most)}; {sources(traces.values())}"
+    look: dict[str, Any] = {"fontsize": SMALL, "frameon": False, "title_fontsize": SMALL, "alignment": "left"}
+    picture.legend(handles, labels, loc="outside lower left", ncols=3, title=note, **look)
+    return picture
+
+
+def held_by_blocks(trace: Trace) -> Held:
+    """Return what each block holds of what it computed, by category, at the start of the step and after each event."""
+    owner: dict[int, str] = {}
+    changes: Held = {}
+    for moment, event in enumerate(trace.events, 1):
+        layer = LAYER.match(event.module)
+        if event.bytes > 0 and layer and layer[1]:  # in a numbered one of several
+            owner.setdefault(event.storage, layer[0])
+        if event.category in COMPUTED and event.storage in owner:
+            of_block = changes.setdefault(owner[event.storage], {})
+            of_block.setdefault(event.category, [0] * (len(trace.events) + 1))[moment] = event.bytes
+    return {name: {kind: list(accumulate(row)) for kind, row in of.items()} for name, of in changes.items()}
+
+
+def _highest(held: Held) -> int:
+    """Return the most that one block holds at any moment."""
+    return max(max(map(sum, zip(*of_block.values(), strict=True))) for of_block in held.values())
+
+
+def _seconds(trace: Trace) -> list[float]:
+    """Return the time at the start of the step and at each of its events."""
+    return [0.0, *(event.seconds for event in trace.events)]
+
+
+def _draw_rows(axes: Axes, trace: Trace, held: Held, most: int) -> None:
+    seconds = _seconds(trace)
+    for phase, first, last in trace.phases:
+        if phase in (Phase.FORWARD, Phase.BACKWARD):
+            color = PHASE_SHADE if phase == Phase.FORWARD else "white"
+            axes.axvspan(seconds[first], seconds[last], color=color, zorder=0)
+            middle = (seconds[first] + seconds[last]) / 2
+            axes.text(middle, -1.5, phase, ha="center", va="top", fontsize=SMALL, color=QUIET_INK)
+    for row, of_block in enumerate(held.values()):
+        below = [row + 0.4] * len(seconds)
+        for kind, label in COMPUTED.items():
+            if kind in of_block:
+                above = [base - 0.85 * count / most for base, count in zip(below, of_block[kind], strict=True)]
+                look: dict[str, Any] = {"color": CATEGORY_COLORS[kind], "alpha": 0.85, "linewidth": 0, "step": "post"}
+                axes.fill_between(seconds, below, above, **look, label=label if row == 0 else None)
+                below = above

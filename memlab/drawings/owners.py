@@ -1,0 +1,41 @@
+"""Which tensors are alive at a moment of a step, and which layer each belongs to."""
+
+import re
+from typing import NamedTuple
+
+from memlab.trace import Event, Storage, Trace
+
+LAYER = re.compile(r"^[^.]+(\.\d+)?")  # "blocks.3.mlp.0" is in "blocks.3"
+
+
+class Alive(NamedTuple):
+    """A tensor that is alive at a moment: what it is, its bytes, and the event that allocated it in this step."""
+
+    storage: Storage
+    bytes: int
+    born: Event | None
+
+
+def alive(trace: Trace, moment: int) -> list[Alive]:
+    """Return what is allocated after the first ``moment`` events of the step, the oldest first."""
+    counts = [storage.start for storage in trace.storages]
+    born: list[Event | None] = [None] * len(counts)
+    for event in trace.events[:moment]:
+        if event.storage >= 0:
+            if counts[event.storage] == 0:
+                born[event.storage] = event
+            counts[event.storage] += event.bytes
+    found = [Alive(*one) for one in zip(trace.storages, counts, born, strict=True) if one[1] > 0]
+    at = {id(event): place for place, event in enumerate(trace.events)}
+    return sorted(found, key=lambda one: -1 if one.born is None else at[id(one.born)])
+
+
+def part_of(one: Alive) -> str:
+    """Return the part of the network that a tensor belongs to: ``"blocks.3"``, ``"head"``, or ``"loss"``.
+
+    A weight and what belongs to it are known by the weight's name; whatever else by the layer that computed it. The
+    model itself is named after its class, which begins with a capital letter.
+    """
+    name = one.storage.name or (one.born.module if one.born else "")
+    layer = LAYER.match(name)
+    return layer[0] if layer and not name[0].isupper() else "loss"

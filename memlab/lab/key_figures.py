@@ -1,0 +1,51 @@
+"""The figure that a notebook is about, predicted, beside what PyTorch's CUDA allocator counts for the same loop."""
+
+import json
+from typing import Any
+
+import torch
+
+from memlab.lab.recorded import folder
+from memlab.lab.report import Table, table
+from memlab.protocol import Train
+from memlab.run import measure, predict
+from memlab.vgpu.cards import card_like
+
+RECORD = "key-figures.json"  # written by ``python -m tests.standin T4 -m tests.cuda.key_figures``
+
+
+def key_figure(notebook: str, train: Train, /, *, gpu: str = "T4", **settings: Any) -> Table:
+    """Predict the peak of a loop, and show beside it what PyTorch's allocator counts, with the difference in bytes.
+
+    With a CUDA card, the loop runs on it and is predicted for it. Without one, the count is a recorded one: that of
+    PyTorch's CUDA build on a stand-in for ``gpu``, whose kernels compute nothing (``tests/standin``).
+
+    Args:
+        notebook: its number, under which the count was recorded.
+        train: the loop.
+        gpu: the card to predict for where there is none.
+        **settings: of ``train``.
+    """
+    if torch.cuda.is_available():
+        return _measured(train, settings)
+    kept = json.loads((folder() / RECORD).read_text(encoding="utf-8"))
+    counted = kept["figures"][notebook]
+    predicted = predict(train, gpu=gpu, **settings).peak_allocated
+    source = f"counted by PyTorch {kept['torch']}'s CUDA allocator on a stand-in for a {gpu} (recorded, no real GPU)"
+    return _table(f"predicted for a {gpu}, just now", predicted, source, counted)
+
+
+def _measured(train: Train, settings: dict[str, Any]) -> Table:
+    card = torch.cuda.get_device_properties(torch.cuda.current_device())
+    run = measure(train, device="cuda", **settings)
+    source = f"measured on this {card.name}, just now" + (", out of memory" if run.oom else "")
+    known = card_like(10 * card.major + card.minor, card.multi_processor_count, card.total_memory)
+    if known is None:
+        return table(["peak allocated", "bytes"], [[source, f"{run.peak_allocated:,}"]])
+    predicted = predict(train, gpu=known.name, **settings).peak_allocated
+    return _table(f"predicted for a {known.name}, just now", predicted, source, run.peak_allocated)
+
+
+def _table(prediction: str, predicted: int, source: str, counted: int) -> Table:
+    rows = [(prediction, predicted), (source, counted), ("difference", predicted - counted)]
+    return table(["peak allocated", "bytes"], [[name, f"{count:,}"] for name, count in rows])

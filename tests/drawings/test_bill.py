@@ -1,0 +1,46 @@
+"""The bill is what its loop takes, and the notebook's own line is marked."""
+
+import json
+
+import pytest
+
+from memlab.drawings.bill import Rung, bill, record
+from memlab.units import format_bytes
+from tests.notebooks.bill import FILE, LADDER
+from tests.notebooks.bill import bill as recomputed
+
+
+def test_the_record_is_what_the_loop_takes():
+    assert json.loads(FILE.read_text(encoding="utf-8")) == recomputed()
+
+
+def test_each_line_saves():
+    peaks = [rung.peak for rung in record().rungs]
+    assert len(peaks) == len(LADDER)
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[0] > record().room > peaks[1]
+
+
+@pytest.mark.parametrize(
+    ("notebook", "words"),
+    [("00", "for one step"), ("01", "step by step"), ("06", "this notebook takes 8.54 GiB down to 6.11 GiB")],
+)
+def test_the_title_is_about_the_notebook(notebook, words):
+    assert words in bill(notebook).sentence
+
+
+def test_the_line_of_the_notebook_is_bold_and_later_ones_are_pale():
+    (axes,) = bill("06").axes
+    weights = {label.get_text(): label.get_fontweight() for label in axes.get_yticklabels()}
+    assert [text for text, weight in weights.items() if weight == "bold"] == ["06  every block checkpointed"]
+    marked, paler, last = (widest(axes, row).get_facecolor()[3] for row in (3, 4, 5))
+    assert marked > paler == last
+
+
+def widest(axes, row):
+    bars = (bar for bar in axes.patches if round(bar.get_y() + bar.get_height() / 2) == row)
+    return max(bars, key=lambda bar: bar.get_width())
+
+
+def test_a_peak_is_the_sum_of_its_parts():
+    assert format_bytes(Rung("00", "plain", {"parameter": 1024, "gradient": 1024}).peak) == "2.00 KiB"

@@ -1,0 +1,86 @@
+"""Drawings take their numbers from a run: what belongs to which layer, what a block keeps, and when."""
+
+import pytest
+import torch
+
+from memlab import drawings, predict
+from memlab.data import batches
+from memlab.drawings.block import kept_by
+from memlab.drawings.lives import held_by_blocks
+from memlab.drawings.owners import alive
+from memlab.drawings.parts import parts_of
+from memlab.nets import GPT
+from memlab.trace import Category
+
+SIZES = {"depth": 3, "width": 64, "heads": 2, "context": 64, "vocabulary": 4096}
+
+
+def train(device, *, checkpoint_every=0):
+    model = GPT(**SIZES, checkpoint_every=checkpoint_every).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for tokens, targets in batches(4, SIZES["context"]):
+        loss = model(tokens.to(device), targets.to(device))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return predict(train)
+
+
+@pytest.fixture(scope="module")
+def checkpointed():
+    return predict(train, checkpoint_every=1)
+
+
+def test_what_is_alive_adds_up_to_what_is_allocated(plain):
+    for moment in (0, plain.peak_index, len(plain.events)):
+        known = sum(one.bytes for one in alive(plain, moment) if one.storage.category != Category.WORKSPACE)
+        workspace = plain.timeline[Category.WORKSPACE][moment]
+        assert known + workspace == plain.allocated[moment]
+
+
+def test_the_parts_have_all_that_belongs_to_layers(plain):
+    held = parts_of(plain)
+    assert list(held) == ["token_embedding", "position_embedding", "blocks.0", "blocks.1", "blocks.2", "norm", "loss"]
+    left_out = sum(plain.by_category.get(category, 0) for category in (Category.INPUT, Category.WORKSPACE))
+    assert sum(sum(part.values()) for part in held.values()) == plain.peak_allocated - left_out
+    logits = 4 * 64 * 4096 * 4  # batch, tokens, vocabulary, bytes of a number
+    assert held["loss"][Category.TEMPORARY] == pytest.approx(2 * logits, rel=0.01)
+
+
+def test_a_block_keeps_sixteen_times_its_output(plain):
+    kept = kept_by(plain, "blocks.1")
+    unit = 4 * 64 * 64 * 4
+    assert [one.bytes // unit for one in kept] == [1, 3, 1, 1, 1, 4, 4, 1]
+    picture = drawings.block(plain, "blocks.1")
+    assert picture.sentence == "A block keeps 16 times the size of its output (4 \u00d7 64 \u00d7 64) for backward"
+    (axes,) = picture.axes
+    assert {text.get_text() for text in axes.texts} >= {"attention: 6 of 16", "mlp: 10 of 16"}
+
+
+def test_plain_blocks_hold_all_until_backward_and_checkpointed_ones_their_output(plain, checkpointed):
+    unit = 4 * 64 * 64 * 4
+    stairs, hills = held_by_blocks(plain), held_by_blocks(checkpointed)
+    assert list(stairs) == list(hills) == ["blocks.0", "blocks.1", "blocks.2"]
+    assert max(stairs["blocks.1"][Category.ACTIVATION]) >= 16 * unit
+    assert Category.RECOMPUTED not in stairs["blocks.1"]
+    assert max(hills["blocks.1"][Category.ACTIVATION]) == unit
+    assert max(hills["blocks.1"][Category.RECOMPUTED]) > 10 * unit
+    assert all(row[-1] == 0 for of_block in hills.values() for row in of_block.values())
+
+
+def test_the_largest_part_is_named(plain):
+    assert drawings.parts(plain).sentence.startswith("The loss holds")
+    assert drawings.parts(plain, title="mine").sentence == "mine"
+
+
+def test_lives_have_one_scale(plain, checkpointed):
+    picture = drawings.lives({"plain": plain, "checkpointed": checkpointed}, title="stairs and hills")
+    one, other = picture.axes
+    assert one.get_xlim() == other.get_xlim()
+    assert one.get_ylim() == other.get_ylim()
+    assert picture.png().startswith(b"\x89PNG")

@@ -1,0 +1,69 @@
+"""A prediction beside a count, in bytes: recorded where there is no GPU, measured where there is one."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from memlab import predict
+from memlab.lab import key_figure, key_figures
+from memlab.lab.recorded import folder
+from memlab.vgpu.cards import CARDS, card_like
+from tests.cuda.key_figures import asked
+from tests.notebooks.cells import NOTEBOOKS
+
+
+def train(device, *, width=8):
+    model = torch.nn.Linear(width, width).to(device)
+    while True:
+        loss = model(torch.ones(1, width, device=device)).sum()
+        loss.backward()
+        yield loss
+
+
+def written(shown):
+    return {name: int(count.replace(",", "")) for name, count in shown.rows}
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_prediction_of_a_notebook_is_what_pytorch_counts_on_the_stand_in(notebook):
+    if (found := asked(notebook)) is None:
+        pytest.skip("this notebook has no key figure yet")
+    number, loop, settings = found
+    counted = json.loads((folder() / key_figures.RECORD).read_text(encoding="utf-8"))["figures"][number]
+    assert predict(loop, gpu="T4", **settings).peak_allocated == counted
+
+
+def test_without_a_gpu_the_count_is_a_recorded_one_and_says_so(monkeypatch, tmp_path):
+    (tmp_path / key_figures.RECORD).write_text('{"torch": "2.13.0", "figures": {"99": 1000}}')
+    monkeypatch.setattr(key_figures, "folder", lambda: tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    shown = key_figure("99", train, width=16)
+    predicted = predict(train, width=16).peak_allocated
+    assert list(written(shown).values()) == [predicted, 1000, predicted - 1000]
+    assert "no real GPU" in shown.rows[1][0]
+
+
+def test_on_a_gpu_the_loop_runs_there(monkeypatch):
+    t4 = CARDS["T4"]
+    card = SimpleNamespace(name="Tesla T4", major=7, minor=5, multi_processor_count=40, total_memory=t4.capacity)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
+    monkeypatch.setattr(key_figures, "measure", lambda train, device, **settings: predict(train, **settings))
+    shown = key_figure("99", train)
+    assert [name for name, _ in shown.rows] == [
+        "predicted for a T4, just now",
+        "measured on this Tesla T4, just now",
+        "difference",
+    ]
+    assert written(shown)["difference"] == 0
+    card.multi_processor_count = 41  # a card that memlab does not know
+    assert len(key_figure("99", train).rows) == 1
+
+
+def test_a_card_is_known_by_what_cuda_tells_of_it():
+    for card in CARDS.values():
+        assert card_like(card.sm, card.processors, card.capacity + 2**20) == card
+    assert card_like(80, 108, CARDS["A100-40GB"].capacity // 2) is None
