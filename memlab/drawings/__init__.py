@@ -2,7 +2,8 @@
 
 from memlab.drawings.bill import bill
 from memlab.drawings.block import block
+from memlab.drawings.formats import formats
 from memlab.drawings.lives import lives
 from memlab.drawings.parts import parts
 
-__all__ = ["bill", "block", "lives", "parts"]
+__all__ = ["bill", "block", "formats", "lives", "parts"]

@@ -84,3 +84,12 @@ def test_lives_have_one_scale(plain, checkpointed):
     assert one.get_xlim() == other.get_xlim()
     assert one.get_ylim() == other.get_ylim()
     assert picture.png().startswith(b"\x89PNG")
+
+
+def test_what_float16_loses_is_counted_as_it_rounds():
+    numbers = torch.tensor([0.0, 2.0**-26, -(2.0**-26), 2.0**-24, 1.0, 60000.0])
+    picture = drawings.formats({"numbers": numbers, "scaled": 8 * numbers})
+    assert picture.sentence == "40% of the numbers are too small for float16"  # the 0 is not lost
+    labels = [text.get_text() for text in picture.axes[0].get_legend().get_texts()]
+    assert labels == ["numbers: 40.0% lost in float16", "scaled: 0.0% lost in float16"]
+    assert picture.png().startswith(b"\x89PNG")
