@@ -19,7 +19,7 @@ from memlab.errors import BadValue
 from memlab.palette import BLUE, CATEGORY_COLORS, INK, LIMIT, ORANGE, PHASE_SHADE, QUIET_INK
 from memlab.text import capital
 from memlab.trace import Category, Phase, Trace
-from memlab.units import byte_ticks, format_bytes, parse_bytes
+from memlab.units import byte_ticks, format_bytes, format_seconds, parse_bytes
 from memlab.vgpu.cards import CARDS
 
 ABOVE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}  # where a picture's notes stand
@@ -58,6 +58,8 @@ class Picture(Figure):
 def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -> Picture:
     """Allocated bytes by category through the X-rayed step, the phases and the peak named.
 
+    A prediction is drawn by its estimated time, a run by its events: a clock would draw another picture each time.
+
     Args:
         trace: the run to show.
         budget: bytes, or text such as ``"15 GiB"``, drawn as a line.
@@ -65,8 +67,8 @@ def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -
     """
     picture = Picture(trace.sentence)
     axes = picture.add_subplot()
-    moments = range(len(trace.allocated))
-    _shade_phases(axes, trace)
+    moments = _moments(trace)
+    _shade_phases(axes, trace, moments)
     below = [0] * len(moments)
     for category, values in trace.timeline.items():
         above = [base + value for base, value in zip(below, values, strict=True)]
@@ -74,12 +76,16 @@ def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -
         axes.fill_between(moments, below, above, step="post", label=category.plural, **look)
         below = above
     limit = trace.oom.limit if trace.oom and budget is None else budget
-    _mark_peak(axes, trace)
+    _mark_peak(axes, trace, moments)
     byte_axis(axes, max(trace.peak_allocated, 0 if limit is None else parse_bytes(limit)) * 1.3)
     if limit is not None:
         _draw_limit(axes, parse_bytes(limit), [trace])
-    axes.set_xlim(0, max(len(trace.events), 1))
-    axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
+    axes.set_xlim(0, moments[-1] or 1)
+    if moments[-1] != len(trace.events):
+        axes.set_xticks([0, moments[-1]], ["0", format_seconds(moments[-1])])
+        axes.set_xlabel(f"time in step {trace.xray_step}, estimated", color=QUIET_INK)
+    else:
+        axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
     write_title(axes, trace.sentence, note or sources([trace]))
     draw_legend(picture)
     return picture
@@ -159,28 +165,37 @@ def write_above(axes: Axes, place: int, height: int, text: str) -> None:
     axes.annotate(text, (place, height), (0, 4), **offset, fontsize=SMALL, color=INK, bbox=ground)
 
 
-def _shade_phases(axes: Axes, trace: Trace) -> None:
+def _moments(trace: Trace) -> Sequence[float]:
+    """Where the start of the step and each of its events stand from left to right."""
+    seconds = [0.0, *(event.seconds for event in trace.events)]
+    is_timed = trace.source == "predicted" and seconds[-1] > 0
+    return seconds if is_timed else range(len(seconds))
+
+
+def _shade_phases(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
     """Forward and optimizer on a light ground, backward on white, as in the panel."""
-    total = max(len(trace.events), 1)
+    total = moments[-1] or 1
     place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
     place |= {"ha": "center", "va": "top"}
-    for phase, first, last in trace.phases:
+    for phase, begin, end in trace.phases:
+        first, last = moments[begin], moments[end]
         if phase in (Phase.FORWARD, Phase.OPTIMIZER):
             axes.axvspan(first, last, color=PHASE_SHADE, linewidth=0, zorder=0)
         if phase is not Phase.OTHER and last - first > 0.07 * total:
             axes.annotate(phase, ((first + last) / 2, 1), (0, -5), **place, color=QUIET_INK)
 
 
-def _mark_peak(axes: Axes, trace: Trace) -> None:
+def _mark_peak(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
     if trace.oom:
-        axes.plot(len(trace.events), trace.allocated[-1], "X", color=LIMIT, markersize=9, clip_on=False)
+        axes.plot(moments[-1], trace.allocated[-1], "X", color=LIMIT, markersize=9, clip_on=False)
         return
     where = " · ".join(part for part in (trace.peak_phase, trace.peak_module) if part)
-    left = trace.peak_index < len(trace.allocated) / 2
-    axes.plot(trace.peak_index, trace.peak_allocated, "o", color=INK, markersize=5)
+    at = moments[trace.peak_index]
+    left = at < moments[-1] / 2
+    axes.plot(at, trace.peak_allocated, "o", color=INK, markersize=5)
     axes.annotate(
         f"peak {trace.peak_text} · {where}",
-        (trace.peak_index, trace.peak_allocated),
+        (at, trace.peak_allocated),
         (6 if left else -6, 6),
         textcoords="offset points",
         ha="left" if left else "right",

@@ -74,7 +74,7 @@ def bill(notebook: str) -> Picture:
     picture = Picture(title, height=1.3 + ROW * len(found.rungs))
     axes = picture.add_subplot()
     _draw_rows(axes, found.rungs, notebook)
-    axes.axvline(found.room, color=LIMIT, linestyle="--", linewidth=1.5)
+    axes.axvline(found.room, color=LIMIT, linestyle="--", linewidth=1.5, zorder=1)
     where = (found.room, len(found.rungs) - 1)  # beside the lowest bar, where the line crosses nothing
     look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": LIMIT, "fontsize": SMALL}
     axes.annotate(f"{found.card}: {format_bytes(found.room)}", where, (5, 0), **look)
@@ -93,6 +93,8 @@ def _title(found: Record, notebook: str) -> str:
     if place is None:
         return f"The bill: from {format_bytes(rungs[0].peak)} to {format_bytes(rungs[-1].peak)}, step by step"
     before, after = rungs[place - 1].peak, rungs[place].peak
+    if format_bytes(before) == format_bytes(after):
+        return f"The bill: this notebook's line takes nothing off its {format_bytes(before)}"
     return f"The bill: this notebook takes {format_bytes(before)} down to {format_bytes(after)}"
 
 
@@ -120,8 +122,9 @@ def _draw_rows(axes: Axes, rungs: Sequence[Rung], notebook: str) -> None:
 
 
 def _write_row(axes: Axes, row: int, rung: Rung, saved: int, is_marked: bool) -> None:
-    text = format_bytes(rung.peak) + (f"  (\u2212{format_bytes(saved)})" if saved else "")
+    is_less = format_bytes(rung.peak) != format_bytes(rung.peak + saved)
+    text = format_bytes(rung.peak) + (f"  (\u2212{format_bytes(saved)})" if is_less else "")
     look: dict[str, Any] = {"fontweight": "bold", "color": INK} if is_marked or not row else {"color": QUIET_INK}
-    ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # the limit may cross it
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the limit may be behind it
     offset: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SMALL, "bbox": ground}
     axes.annotate(text, (rung.peak, row), (4, 0), **offset, **look)

@@ -43,7 +43,8 @@ def lives(traces: Mapping[str, Trace], *, title: str) -> Picture:
         axes.set_xlabel(f"{format_seconds(_seconds(trace)[-1])} a step, {clock}", fontsize=SMALL, color=QUIET_INK)
         axes.tick_params(axis="y", length=0)
         axes.spines[["top", "right"]].set_visible(False)
-    every[0].set_yticks(range(len(names)), names, fontsize=SMALL)
+    every[0].set_yticks(range(len(names)), [name.rpartition(".")[2] for name in names], fontsize=SMALL)
+    every[0].set_ylabel("block", fontsize=SMALL, color=QUIET_INK)
     every[0].set_ylim(len(names) - 0.4, -1.6)
     picture.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
     handles, labels = every[-1].get_legend_handles_labels()
@@ -85,6 +86,8 @@ def _draw_rows(axes: Axes, trace: Trace, held: Held, most: int) -> None:
             axes.axvspan(seconds[first], seconds[last], color=color, zorder=0)
             middle = (seconds[first] + seconds[last]) / 2
             axes.text(middle, -1.5, phase, ha="center", va="top", fontsize=SMALL, color=QUIET_INK)
+    axes.axvline(seconds[-1], color=QUIET_INK, linestyle=":", linewidth=1.5)
+    axes.text(seconds[-1], len(held) - 0.45, "end ", ha="right", va="bottom", fontsize=SMALL, color=QUIET_INK)
     for row, of_block in enumerate(held.values()):
         below = [row + 0.4] * len(seconds)
         for kind, label in COMPUTED.items():

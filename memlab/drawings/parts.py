@@ -51,7 +51,7 @@ def _sentence(held: Mapping[str, Mapping[Category, int]]) -> str:
     largest = max(sums, key=sums.__getitem__)
     blocks = [count for name, count in sums.items() if name.rpartition(".")[2].isdigit()]
     told = f"The {largest.replace('_', ' ')} holds {format_bytes(sums[largest])}"
-    return told if not blocks else f"{told}, as much as {sums[largest] / median(blocks):.0f} blocks"
+    return told if not blocks else f"{told}, as much as {sums[largest] / median(blocks):.2g} blocks"
 
 
 def _label(name: str) -> str:

@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from IPython.display import display
+
 from memlab.errors import BadValue, NotRead, NotWritten
 from memlab.lab import guesses, questions
 from memlab.units import format_bytes, parse_bytes
 
 NEXT = "Now run the next cell."
+WHY = "Why? Guess first, then open."
 MIME = "application/vnd.memlab.guess+json"  # the question and the truth, of which a page makes a form
 
 
@@ -60,11 +63,12 @@ class Guess:
             self._late = f"{self._text(read)} does not count any more, because the answer has been told."
         return self
 
-    def reveal(self, actual: int | str, *, for_all: bool = False) -> "Revelation":
+    def reveal(self, actual: int | str, *, because: Any = None, for_all: bool = False) -> "Revelation":
         """The true answer, told once the learner has answered: until then the cell asks for it.
 
         Args:
             actual: bytes, or one of the choices.
+            because: a picture or a table that shows why, folded away until the learner has answered.
             for_all: tell it without an answer, as a teacher does in front of a class.
 
         Raises:
@@ -74,7 +78,7 @@ class Guess:
         if for_all:
             self._open = False
         self._close()
-        return Revelation(self)
+        return Revelation(self, because)
 
     def to_plain(self) -> dict[str, Any]:
         """The question and the truth as numbers, texts and lists."""
@@ -162,8 +166,14 @@ class Guess:
 class Revelation:
     """The output of a cell that reveals: the judgement, or a word that the guess is missing."""
 
-    def __init__(self, guess: Guess):
+    def __init__(self, guess: Guess, because: Any = None):
         self.guess = guess
+        self.because = because
+
+    def _ipython_display_(self) -> None:
+        display(self._repr_mimebundle_(), raw=True)
+        if self.because is not None:
+            display(_shown(self.because, is_folded=not self._is_told), raw=True)
 
     def __str__(self) -> str:
         return self._text("")
@@ -174,11 +184,22 @@ class Revelation:
     def _repr_mimebundle_(self, **chosen: Any) -> dict[str, Any]:
         return {"text/plain": str(self), "text/markdown": self._repr_markdown_(), MIME: self.guess.to_plain()}
 
+    @property
+    def _is_told(self) -> bool:
+        return bool(self.guess.answers) or not self.guess._open
+
     def _text(self, bold: str) -> str:
-        guess = self.guess
-        if guess.answers or not guess._open:
-            return guess.judgement(bold)
+        if self._is_told:
+            return self.guess.judgement(bold)
         return (
             f"{bold}Guess first.{bold} Write your answer into the box above, then run this cell again. "
             "(In front of a class, `reveal(..., for_all=True)` tells it at once.)"
         )
+
+
+def _shown(because: Any, *, is_folded: bool) -> dict[str, Any]:
+    """What a front end shows of a picture or a table, folded or not."""
+    as_html = hasattr(because, "html")
+    body = because.html() if as_html else because._repr_markdown_()
+    text = f"<details><summary>{WHY}</summary>\n\n{body}\n\n</details>" if is_folded else body
+    return {"text/plain": str(getattr(because, "sentence", because)), f"text/{'html' if as_html else 'markdown'}": text}

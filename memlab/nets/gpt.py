@@ -1,10 +1,14 @@
 """A GPT on bytes: the pre-norm decoder of GPT-2 (Radford et al. 2019), with the loss inside."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from memlab.nets.checkpointing import run_layers
+
+Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Attention(nn.Module):
@@ -82,9 +86,15 @@ class GPT(nn.Module):
             for weight in (block.attention.out.weight, block.mlp[-1].get_parameter("weight")):
                 nn.init.normal_(weight, std=0.02 / (2 * depth) ** 0.5)
 
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """``tokens`` and ``targets`` are int64 of shape ``(batch, tokens)``; the result is a scalar."""
-        logits = self.head(self.features(tokens))
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor, loss: Loss | None = None) -> torch.Tensor:
+        """``tokens`` and ``targets`` are int64 of shape ``(batch, tokens)``; the result is a scalar.
+
+        ``loss(features, weight, targets)`` may compute it in another way from the input and the weight of the head.
+        """
+        features = self.features(tokens)
+        if loss is not None:
+            return loss(features, self.head.weight, targets)
+        logits = self.head(features)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     def features(self, tokens: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ def train(device, *, width=8):
 
 
 def written(shown):
-    return {name: int(count.replace(",", "")) for name, count in shown.rows}
+    return {name: int(count.replace(",", "")) for name, count, _ in shown.rows}
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -53,7 +53,7 @@ def test_on_a_gpu_the_loop_runs_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
     monkeypatch.setattr(key_figures, "measure", lambda train, device, **settings: predict(train, **settings))
     shown = key_figure("99", train)
-    assert [name for name, _ in shown.rows] == [
+    assert [name for name, *_ in shown.rows] == [
         "predicted for a T4, just now",
         "measured on this Tesla T4, just now",
         "difference",

@@ -26,10 +26,11 @@ AdamW = partial(torch.optim.AdamW, lr=1e-4)
 # The notebook that teaches it, its name, and what it changes in the loop.
 LADDER = (
     ("00", "the plain loop", {}),
+    ("01", "AdamW fused", {"optimizer": partial(AdamW, fused=True)}),
     ("03", "2 micro-batches of 8", {"parts": 2}),
     ("04", "float16 autocast", {"half": True}),
     ("06", "every block checkpointed", {"checkpoint_every": 1}),
-    ("11", "AdamW on the host", {"optimizer": partial(HostOptimizer, make_optimizer=AdamW)}),
+    ("11", "AdamW on the host", {"optimizer": partial(HostOptimizer, make_optimizer=partial(AdamW, fused=True))}),
     ("13b", "the loss in chunks", {"tokens_a_chunk": 256}),
 )
 
