@@ -12,6 +12,7 @@ from memlab.units import format_bytes, parse_bytes
 
 NEXT = "Now run the next cell."
 WHY = "Why? Guess first, then open."
+LATER = "A picture that shows why comes here once you have guessed."
 MIME = "application/vnd.memlab.guess+json"  # the question and the truth, of which a page makes a form
 
 
@@ -68,7 +69,8 @@ class Guess:
 
         Args:
             actual: bytes, or one of the choices.
-            because: a picture or a table that shows why, folded away until the learner has answered.
+            because: a picture or a table that shows why; until the learner has answered a table is folded away, and a
+                picture is not drawn.
             for_all: tell it without an answer, as a teacher does in front of a class.
 
         Raises:
@@ -198,8 +200,11 @@ class Revelation:
 
 
 def _shown(because: Any, *, is_folded: bool) -> dict[str, Any]:
-    """What a front end shows of a picture or a table, folded or not."""
-    as_html = hasattr(because, "html")
-    body = because.html() if as_html else because._repr_markdown_()
-    text = f"<details><summary>{WHY}</summary>\n\n{body}\n\n</details>" if is_folded else body
-    return {"text/plain": str(getattr(because, "sentence", because)), f"text/{'html' if as_html else 'markdown'}": text}
+    """What a front end shows of a table, folded or not, or of a picture, which is not drawn while it is folded."""
+    if not hasattr(because, "html"):
+        body = because._repr_markdown_()
+        text = f"<details><summary>{WHY}</summary>\n\n{body}\n\n</details>" if is_folded else body
+        return {"text/plain": str(because), "text/markdown": text}
+    if is_folded:
+        return {"text/plain": LATER, "text/markdown": LATER}
+    return {"text/plain": because.sentence, "text/html": because.html()}

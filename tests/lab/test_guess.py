@@ -3,9 +3,9 @@ from unittest import mock
 
 import pytest
 
-from memlab import Guess
+from memlab import Guess, plots
 from memlab.errors import BadValue
-from memlab.lab import guesses
+from memlab.lab import guesses, table
 
 QUESTION = "How much does it take?"
 
@@ -183,3 +183,27 @@ def test_a_saved_notebook_shows_the_question():
     bundle = display.call_args.args[0]
     assert bundle["text/markdown"].startswith(QUESTION)
     assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+def displayed(monkeypatch, shown):
+    found = []
+    monkeypatch.setattr("memlab.lab.guess.display", lambda data, raw: found.append(data))
+    shown._ipython_display_()
+    return found
+
+
+def test_a_table_that_shows_why_is_folded_until_the_guess(monkeypatch):
+    why = table(["", "bytes"], [["all", 100]])
+    _, folded = displayed(monkeypatch, Guess(QUESTION).reveal(100, because=why))
+    assert folded["text/markdown"].startswith("<details>")
+    _, told = displayed(monkeypatch, Guess(QUESTION).answer(100).reveal(100, because=why))
+    assert told["text/markdown"] == str(why)
+    assert len(displayed(monkeypatch, Guess(QUESTION).reveal(100))) == 1
+
+
+def test_a_picture_that_shows_why_is_drawn_after_the_guess(monkeypatch):
+    why = plots.Picture("because it is so")
+    _, before = displayed(monkeypatch, Guess(QUESTION).reveal(100, because=why))
+    assert "text/html" not in before
+    _, after = displayed(monkeypatch, Guess(QUESTION).reveal(100, because=why, for_all=True))
+    assert 'alt="because it is so"' in after["text/html"]

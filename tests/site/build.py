@@ -111,7 +111,7 @@ def shown(notebook: dict[str, Any], panels: dict[str, Any]) -> dict[str, Any]:
     for cell in cells:
         for output in cell.get("outputs", []):
             if guess := output.get("data", {}).get(MIME):
-                cell["outputs"] = []
+                cell["outputs"] = [one for one in cell["outputs"] if one is not output]
                 asked = next((other for other in cells if _asks(other, guess["question"])), cell)
                 asked["outputs"] = [_html(form(guess))]
     return notebook
