@@ -3,7 +3,8 @@
 import base64
 import io
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
 from itertools import cycle
 from typing import Any
@@ -67,7 +68,8 @@ def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -
     """
     picture = Picture(trace.sentence)
     axes = picture.add_subplot()
-    moments = _moments(trace)
+    is_timed = trace.source == "predicted" and trace.seconds[-1] > 0
+    moments = trace.seconds if is_timed else range(len(trace.allocated))
     _shade_phases(axes, trace, moments)
     below = [0] * len(moments)
     for category, values in trace.timeline.items():
@@ -81,7 +83,7 @@ def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -
     if limit is not None:
         _draw_limit(axes, parse_bytes(limit), [trace])
     axes.set_xlim(0, moments[-1] or 1)
-    if moments[-1] != len(trace.events):
+    if is_timed:
         axes.set_xticks([0, moments[-1]], ["0", format_seconds(moments[-1])])
         axes.set_xlabel(f"time in step {trace.xray_step}, estimated", color=QUIET_INK)
     else:
@@ -92,7 +94,7 @@ def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -
 
 
 def bars(traces: Mapping[str, Trace], *, budget: str | int | None = None, title: str = "") -> Picture:
-    """What each run's peak is made of, side by side, the peak written on top.
+    """Draw the categories of each run's peak, side by side, with the peak on top.
 
     Args:
         traces: the runs, by the name to write under each.
@@ -147,15 +149,35 @@ def curve(traces: Sequence[Trace] | Mapping[str, Sequence[Trace]], setting: str,
 
 def stack(axes: Axes, traces: Mapping[str, Trace]) -> int:
     """A bar for each run, of what its peak is made of, with the peak on top; the highest of them."""
-    bottom = [0] * len(traces)
-    for category in (c for c in Category if any(c in trace.by_category for trace in traces.values())):
-        heights = [trace.by_category.get(category, 0) for trace in traces.values()]
-        axes.bar(list(traces), heights, 0.7, bottom, color=CATEGORY_COLORS[category], label=category.plural, alpha=0.85)
-        bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
+    bottom = pile(partial(axes.bar, list(traces)), [trace.by_category for trace in traces.values()])
     for place, (peak, trace) in enumerate(zip(bottom, traces.values(), strict=True)):
         text = f"out of memory\nat {format_bytes(peak)}" if trace.oom else format_bytes(peak)
         write_above(axes, place, peak, text)
     return max(bottom)
+
+
+def pile(
+    draw: Callable[..., object],
+    piles: Sequence[Mapping[Any, int]],
+    *,
+    shades: Sequence[float] | None = None,
+    least: float = 0,
+) -> list[int]:
+    """Draw bars of which each is piled up from its categories, and return how long each is, in bytes.
+
+    Args:
+        draw: ``axes.bar`` or ``axes.barh`` with the places of the bars.
+        piles: bytes by category, for each bar.
+        shades: how strong the colours of each bar are, from 0 to 1; by default all are alike.
+        least: bytes; a category that has no more in any bar is not named in the legend.
+    """
+    ends = [0] * len(piles)
+    for category in (c for c in Category if any(c in parts for parts in piles)):
+        lengths = [parts.get(category, 0) for parts in piles]
+        colors = [(CATEGORY_COLORS[category], 0.85 * shade) for shade in shades or [1] * len(piles)]
+        draw(lengths, 0.7, ends, color=colors, label=category.plural if max(lengths) > least else None)
+        ends = [end + length for end, length in zip(ends, lengths, strict=True)]
+    return ends
 
 
 def write_above(axes: Axes, place: int, height: int, text: str) -> None:
@@ -163,13 +185,6 @@ def write_above(axes: Axes, place: int, height: int, text: str) -> None:
     ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # a limit may cross it
     offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
     axes.annotate(text, (place, height), (0, 4), **offset, fontsize=SMALL, color=INK, bbox=ground)
-
-
-def _moments(trace: Trace) -> Sequence[float]:
-    """Where the start of the step and each of its events stand from left to right."""
-    seconds = [0.0, *(event.seconds for event in trace.events)]
-    is_timed = trace.source == "predicted" and seconds[-1] > 0
-    return seconds if is_timed else range(len(seconds))
 
 
 def _shade_phases(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
@@ -240,7 +255,7 @@ def sources(traces: Iterable[Trace]) -> str:
 
 
 def draw_legend(picture: Picture) -> None:
-    """What the colours of a picture mean, below it."""
+    """Name the colours of a picture below it."""
     handles, labels = picture.axes[0].get_legend_handles_labels()
     narrow = {"columnspacing": 1.2, "handlelength": 1.4, "handletextpad": 0.5}  # five columns must fit
     picture.legend(handles, labels, loc="outside lower left", ncols=5, fontsize=SMALL, frameon=False, **narrow)

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from memlab.categories import Category
-from memlab.palette import BLUE, CATEGORY_COLORS, GREY, INK, QUIET_INK
-from memlab.plots import ABOVE, SMALL, Picture, check_some, draw_legend, write_title
+from memlab.palette import BLUE, GREY, INK, QUIET_INK
+from memlab.plots import ABOVE, SMALL, Picture, check_some, draw_legend, pile, write_title
 from memlab.units import byte_ticks, format_bytes, format_seconds
 
 ROW = 0.36  # inches
@@ -98,12 +98,7 @@ def front(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def _draw_bytes(axes: Any, runs: Sequence[Cost]) -> None:
-    left = [0] * len(runs)
-    for category in (c for c in Category if any(c in run.by_category for run in runs)):
-        widths = [run.by_category.get(category, 0) for run in runs]
-        look: dict[str, Any] = {"color": CATEGORY_COLORS[category], "label": category.plural, "alpha": 0.85}
-        axes.barh(range(len(runs)), widths, 0.7, left, **look)
-        left = [before + width for before, width in zip(left, widths, strict=True)]
+    left = pile(partial(axes.barh, range(len(runs))), [run.by_category for run in runs])
     for row, peak in enumerate(left):
         times = "" if row == 0 else f", {left[0] / peak:.3g} times less"
         axes.annotate(f"{format_bytes(peak)}{times}", (peak, row), (4, 0), **TEXT)

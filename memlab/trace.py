@@ -142,6 +142,11 @@ class Trace:
         return tuple(accumulate((event.bytes for event in self.events), initial=sum(self.start.values())))
 
     @cached_property
+    def seconds(self) -> tuple[float, ...]:
+        """Seconds at the start of the X-rayed step and at each event, measured or, in a prediction, estimated."""
+        return (0.0, *(event.seconds for event in self.events))
+
+    @cached_property
     def timeline(self) -> dict[Category, tuple[int, ...]]:
         """The same by category: ``len(events) + 1`` values each. A category that is never used is left out."""
         changes: dict[Category, list[int]] = {}

@@ -6,14 +6,14 @@ The record is ``notebooks/recorded/bill.json``; ``python -m tests.notebooks.bill
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from matplotlib.axes import Axes
 
-from memlab.palette import CATEGORY_COLORS, INK, LIMIT, QUIET_INK
-from memlab.plots import SMALL, Picture, draw_legend, write_title
+from memlab.palette import INK, LIMIT, QUIET_INK
+from memlab.plots import SMALL, Picture, draw_legend, pile, write_title
 from memlab.shipped import shipped_folder
-from memlab.trace import Category
 from memlab.units import byte_ticks, format_bytes
 from memlab.vgpu.cards import CARDS
 
@@ -100,23 +100,17 @@ def _title(found: Record, notebook: str) -> str:
 
 def _draw_rows(axes: Axes, rungs: Sequence[Rung], notebook: str) -> None:
     shades = [1.0 if rung.notebook <= notebook else PALE for rung in rungs]
-    left = [0] * len(rungs)
-    for category in (c for c in Category if any(c in rung.by_category for rung in rungs)):
-        widths = [rung.by_category.get(category, 0) for rung in rungs]
-        colors = [(CATEGORY_COLORS[category], 0.85 * shade) for shade in shades]
-        axes.barh(range(len(rungs)), widths, 0.7, left, color=colors)
-        if max(widths) > LEAST * rungs[0].peak:  # for the legend
-            axes.barh([0], [0], color=CATEGORY_COLORS[category], alpha=0.85, label=category.plural)
-        left = [before + width for before, width in zip(left, widths, strict=True)]
+    taken = [rung.by_category for rung in rungs]
+    peaks = pile(partial(axes.barh, range(len(rungs))), taken, shades=shades, least=LEAST * rungs[0].peak)
     for row, rung in enumerate(rungs):
         _write_row(axes, row, rung, rungs[row - 1].peak - rung.peak if row else 0, rung.notebook == notebook)
     labels = axes.set_yticks(range(len(rungs)), [f"{rung.notebook}  {rung.name}" for rung in rungs])
     for tick, rung in zip(labels, rungs, strict=True):
         tick.label1.set(fontweight="bold" if rung.notebook == notebook else "normal", color=INK, fontsize=SMALL)
     axes.set_ylim(len(rungs) - 0.4, -0.6)
-    ticks = byte_ticks(max(left))
+    ticks = byte_ticks(max(peaks))
     axes.set_xticks([count for count, _ in ticks], [text for _, text in ticks])
-    axes.set_xlim(0, max(left) * 1.2)
+    axes.set_xlim(0, max(peaks) * 1.2)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -1,4 +1,4 @@
-"""What one block of a network keeps for backward, tensor by tensor."""
+"""A block of a network, and each tensor that it keeps for backward."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -34,13 +34,13 @@ def lives(traces: Mapping[str, Trace], *, title: str) -> Picture:
     picture = Picture(title, height=1.6 + ROW * len(names))
     every = picture.subplots(1, len(traces), sharey=True, squeeze=False)[0]
     most = max(map(_highest, found.values()))
-    longest = max(_seconds(trace)[-1] for trace in traces.values())
+    longest = max(trace.seconds[-1] for trace in traces.values())
     for axes, (name, trace) in zip(every, traces.items(), strict=True):
         _draw_rows(axes, trace, found[name], most)
         axes.set(xlim=(0, longest), xticks=[])
         axes.set_title(f"{name}: peak {trace.peak_text}", loc="left", fontsize=SMALL, color=INK)
         clock = "estimated" if trace.source == "predicted" else "measured"
-        axes.set_xlabel(f"{format_seconds(_seconds(trace)[-1])} a step, {clock}", fontsize=SMALL, color=QUIET_INK)
+        axes.set_xlabel(f"{format_seconds(trace.seconds[-1])} a step, {clock}", fontsize=SMALL, color=QUIET_INK)
         axes.tick_params(axis="y", length=0)
         axes.spines[["top", "right"]].set_visible(False)
     every[0].set_yticks(range(len(names)), [name.rpartition(".")[2] for name in names], fontsize=SMALL)
@@ -73,13 +73,8 @@ def _highest(held: Held) -> int:
     return max(max(map(sum, zip(*of_block.values(), strict=True))) for of_block in held.values())
 
 
-def _seconds(trace: Trace) -> list[float]:
-    """Return the time at the start of the step and at each of its events."""
-    return [0.0, *(event.seconds for event in trace.events)]
-
-
 def _draw_rows(axes: Axes, trace: Trace, held: Held, most: int) -> None:
-    seconds = _seconds(trace)
+    seconds = trace.seconds
     for phase, first, last in trace.phases:
         if phase in (Phase.FORWARD, Phase.BACKWARD):
             color = PHASE_SHADE if phase == Phase.FORWARD else "white"

@@ -19,15 +19,15 @@ class Alive(NamedTuple):
 def alive(trace: Trace, moment: int) -> list[Alive]:
     """Return what is allocated after the first ``moment`` events of the step, the oldest first."""
     counts = [storage.start for storage in trace.storages]
-    born: list[Event | None] = [None] * len(counts)
-    for event in trace.events[:moment]:
+    births: dict[int, int] = {}  # storage: the place of its event
+    for place, event in enumerate(trace.events[:moment]):
         if event.storage >= 0:
             if counts[event.storage] == 0:
-                born[event.storage] = event
+                births[event.storage] = place
             counts[event.storage] += event.bytes
-    found = [Alive(*one) for one in zip(trace.storages, counts, born, strict=True) if one[1] > 0]
-    at = {id(event): place for place, event in enumerate(trace.events)}
-    return sorted(found, key=lambda one: -1 if one.born is None else at[id(one.born)])
+    living = sorted((storage for storage, count in enumerate(counts) if count > 0), key=lambda one: births.get(one, -1))
+    born = {storage: trace.events[place] for storage, place in births.items()}
+    return [Alive(trace.storages[one], counts[one], born.get(one)) for one in living]
 
 
 def part_of(one: Alive) -> str:

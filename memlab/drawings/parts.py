@@ -1,12 +1,11 @@
 """Which part of a network holds how much of the peak, from its input to its loss."""
 
 from collections.abc import Mapping
+from functools import partial
 from statistics import median
-from typing import Any
 
 from memlab.drawings.owners import alive, part_of
-from memlab.palette import CATEGORY_COLORS, INK
-from memlab.plots import SMALL, Picture, byte_axis, draw_legend, sources, write_title
+from memlab.plots import SMALL, Picture, byte_axis, draw_legend, pile, sources, write_above, write_title
 from memlab.trace import Category, Trace
 from memlab.units import format_bytes
 
@@ -29,17 +28,11 @@ def parts(trace: Trace, *, title: str = "") -> Picture:
     sentence = title or _sentence(held)
     picture = Picture(sentence)
     axes = picture.add_subplot()
-    bottom = [0] * len(held)
-    for category in (c for c in Category if any(c in part for part in held.values())):
-        heights = [part.get(category, 0) for part in held.values()]
-        look: dict[str, Any] = {"color": CATEGORY_COLORS[category], "label": category.plural, "alpha": 0.85}
-        axes.bar(range(len(held)), heights, 0.8, bottom=bottom, **look)
-        bottom = [below + height for below, height in zip(bottom, heights, strict=True)]
-    largest = bottom.index(max(bottom))
-    offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL, "color": INK}
-    axes.annotate(format_bytes(bottom[largest]), (largest, bottom[largest]), (0, 4), **offset)
+    heights = pile(partial(axes.bar, range(len(held))), list(held.values()))
+    largest = heights.index(max(heights))
+    write_above(axes, largest, heights[largest], format_bytes(heights[largest]))
     axes.set_xticks(range(len(held)), list(map(_label, held)), fontsize=SMALL)
-    byte_axis(axes, max(bottom) * 1.15)
+    byte_axis(axes, max(heights) * 1.15)
     write_title(axes, sentence, sources([trace]))
     draw_legend(picture)
     return picture

@@ -1,4 +1,4 @@
-"""What a notebook puts on the screen: the panel with its sliders, guesses, claims, savings, challenges and tables.
+"""All that a notebook puts on the screen: the panel with its sliders, guesses, claims, savings, challenges and tables.
 
 ``Lab`` is loaded when it is first used: what is below it needs no widgets.
 """

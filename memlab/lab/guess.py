@@ -200,7 +200,7 @@ class Revelation:
 
 
 def _shown(because: Any, *, is_folded: bool) -> dict[str, Any]:
-    """What a front end shows of a table, folded or not, or of a picture, which is not drawn while it is folded."""
+    """Return the output of a table, folded or not, or of a picture, which is not drawn while it is folded."""
     if not hasattr(because, "html"):
         body = because._repr_markdown_()
         text = f"<details><summary>{WHY}</summary>\n\n{body}\n\n</details>" if is_folded else body

@@ -32,7 +32,7 @@ def key_figure(notebook: str, train: Train, /, *, gpu: str = "T4", **settings: A
     counted = kept["figures"][notebook]
     predicted = predict(train, gpu=gpu, **settings).peak_allocated
     source = f"counted by PyTorch's own CUDA allocator, on a stand-in for a {gpu} (recorded, no real GPU)"
-    return _table(f"predicted for a {gpu}, just now", predicted, source, counted)
+    return _compared(f"predicted for a {gpu}, just now", predicted, source, counted)
 
 
 def _measured(train: Train, settings: dict[str, Any]) -> Table:
@@ -41,11 +41,14 @@ def _measured(train: Train, settings: dict[str, Any]) -> Table:
     source = f"measured on this {card.name}, just now" + (", out of memory" if run.oom else "")
     known = card_like(10 * card.major + card.minor, card.multi_processor_count, card.total_memory)
     if known is None:
-        return table(["peak allocated", "bytes", ""], [[source, f"{run.peak_allocated:,}", run.peak_allocated]])
+        return _table((source, run.peak_allocated))
     predicted = predict(train, gpu=known.name, **settings).peak_allocated
-    return _table(f"predicted for a {known.name}, just now", predicted, source, run.peak_allocated)
+    return _compared(f"predicted for a {known.name}, just now", predicted, source, run.peak_allocated)
 
 
-def _table(prediction: str, predicted: int, source: str, counted: int) -> Table:
-    rows = [(prediction, predicted), (source, counted), ("difference", predicted - counted)]
+def _compared(prediction: str, predicted: int, source: str, counted: int) -> Table:
+    return _table((prediction, predicted), (source, counted), ("difference", predicted - counted))
+
+
+def _table(*rows: tuple[str, int]) -> Table:
     return table(["peak allocated", "bytes", ""], [[name, f"{count:,}", count] for name, count in rows])

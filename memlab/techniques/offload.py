@@ -1,4 +1,4 @@
-"""What a step does not need now, in the host's memory: activations between forward and backward, the optimizer."""
+"""Keep in the host's memory what a step does not need now: activations until backward, the optimizer's state."""
 
 from collections.abc import Callable, Iterable
 

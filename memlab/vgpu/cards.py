@@ -38,7 +38,7 @@ class Card:
 
     @property
     def bf16(self) -> bool:
-        """Whether it computes in bfloat16 (before sm_80 CUDA only emulates it)."""
+        """True if it computes in bfloat16 (before sm_80 CUDA only emulates it)."""
         return self.sm >= 80
 
 
