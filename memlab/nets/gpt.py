@@ -91,10 +91,9 @@ class GPT(nn.Module):
 
         ``loss(features, weight, targets)`` may compute it in another way from the input and the weight of the head.
         """
-        features = self.features(tokens)
-        if loss is not None:
-            return loss(features, self.head.weight, targets)
-        logits = self.head(features)
+        if loss is not None:  # a name for the features would keep them where a loop moves backward's copy to the host
+            return loss(self.features(tokens), self.head.weight, targets)
+        logits = self.head(self.features(tokens))
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     def features(self, tokens: torch.Tensor) -> torch.Tensor:
