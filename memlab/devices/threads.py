@@ -22,9 +22,12 @@ def let_waiting_threads_sleep() -> None:
 def _start_idle_team() -> None:
     # libgomp, which PyTorch's builds for Linux use, lets a thread spin unless the process has more of its threads than
     # cores (do_spin in config/linux/wait.h). A second team makes them more, though it never has anything to do.
-    threading.Thread(target=_keep_a_team, name="memlab idle team", daemon=True).start()
+    has_team = threading.Event()
+    threading.Thread(target=_keep_a_team, args=(has_team,), name="memlab idle team", daemon=True).start()
+    has_team.wait()  # a process that ends while this thread is in PyTorch's code is aborted
 
 
-def _keep_a_team() -> None:
+def _keep_a_team(has_team: threading.Event) -> None:
     torch.zeros(2**20)  # enough for PyTorch to share it out among a team, which lives as long as this thread
+    has_team.set()
     threading.Event().wait()
