@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import sys
 import tempfile
 from contextlib import ExitStack
 from multiprocessing.util import Finalize
@@ -49,6 +50,15 @@ def _seeded():
     random.seed(SEED)
     np.random.seed(SEED)
     torch.manual_seed(SEED)
+
+
+@pytest.fixture(autouse=True)
+def _own_search_path(monkeypatch):
+    """What a test puts on ``sys.path``, as loading a script does, is not there for the next one.
+
+    With ``tests/cluster`` on it, ``import deepspeed`` would find ``tests/cluster/deepspeed``.
+    """
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @pytest.fixture(autouse=True)

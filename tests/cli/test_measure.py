@@ -47,7 +47,6 @@ LOOP = """
 def write(tmp_path, monkeypatch):
     """Writes a Python file into a new folder; what loading it changes in this process is undone."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
 
     def write(name, text):
         (tmp_path / name).parent.mkdir(exist_ok=True)

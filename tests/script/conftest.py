@@ -12,7 +12,6 @@ from memlab.vgpu.gpu import VirtualGpu
 def own_main(monkeypatch):
     """A script that runs in this process leaves no trace in it."""
     monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
