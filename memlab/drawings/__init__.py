@@ -3,7 +3,10 @@
 from memlab.drawings.bill import bill
 from memlab.drawings.block import block
 from memlab.drawings.formats import formats
+from memlab.drawings.host import host
 from memlab.drawings.lives import lives
 from memlab.drawings.parts import parts
+from memlab.drawings.per_weight import per_weight
+from memlab.drawings.spans import spans
 
-__all__ = ["bill", "block", "formats", "lives", "parts"]
+__all__ = ["bill", "block", "formats", "host", "lives", "parts", "per_weight", "spans"]

@@ -93,3 +93,18 @@ def test_what_float16_loses_is_counted_as_it_rounds():
     labels = [text.get_text() for text in picture.axes[0].get_legend().get_texts()]
     assert labels == ["numbers: 40.0% lost in float16", "scaled: 0.0% lost in float16"]
     assert picture.png().startswith(b"\x89PNG")
+
+
+def test_what_the_host_holds_is_on_the_left_in_the_colours_of_the_card(plain):
+    on_host = {"nothing": {}, "activations": {Category.ACTIVATION: 3 << 20}}
+    (axes,) = drawings.host(dict.fromkeys(on_host, plain), on_host, title="moved").axes
+    lengths = [
+        sum(bar.get_width() for bar in axes.patches if round(bar.get_y() + bar.get_height() / 2) == row)
+        for row in (0, 1)
+    ]
+    assert lengths == [plain.peak_allocated, plain.peak_allocated - (3 << 20)]
+    left = [bar for bar in axes.patches if bar.get_width() < 0]
+    assert {bar.get_facecolor() for bar in left} <= {bar.get_facecolor() for bar in axes.patches if bar.get_width() > 0}
+    names = axes.get_legend_handles_labels()[1]
+    assert len(names) == len(set(names))
+    assert {"nothing", "3.00 MiB"} <= {text.get_text() for text in axes.texts}
