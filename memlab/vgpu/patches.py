@@ -165,28 +165,23 @@ def _in_the_slot(init: Callable[..., Any]) -> Callable[..., Any]:
     return initialised
 
 
-def _refusing(what: str) -> Callable[..., Any]:
-    """What makes a graph of code, and runs that in the place of the code."""
+def _refusing(what: str, *, allowed: tuple[str, ...] = ()) -> Callable[..., Any]:
+    """What makes a graph of code, and runs that in the place of the code.
+
+    A library that the loop is the first to import may ask for it: running such a graph is refused later. So may modules
+    whose names begin with one of ``allowed``.
+    """
 
     def refusing(real: Callable[..., Any]) -> Callable[..., Any]:
-        def refused(*args: Any, **kwargs: Any) -> None:
+        def refused(*args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(2)  # behind the patch that leads here
+            if caller.f_code.co_name == "<module>" or caller.f_globals.get("__name__", "").startswith(allowed):
+                return real(*args, **kwargs)
             raise compiled_code(what)
 
         return refused
 
     return refusing
-
-
-def _refusing_scripts(script: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.jit.script``, but for what PyTorch scripts, or a library that the loop is the first to import."""
-
-    def scripted(*args: Any, **kwargs: Any) -> Any:
-        caller = sys._getframe(2)  # behind the patch that leads here
-        if caller.f_code.co_name == "<module>" or caller.f_globals.get("__name__", "").startswith("torch."):
-            return script(*args, **kwargs)
-        raise compiled_code("torch.jit.script")
-
-    return scripted
 
 
 def _is_readers_own(thread: threading.Thread) -> bool:
@@ -288,7 +283,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
     (torch, "compile", _refusing("torch.compile")),
-    (torch.jit, "script", _refusing_scripts),
+    (torch.jit, "script", _refusing("torch.jit.script", allowed=("torch.",))),
     (torch.jit, "trace", _refusing("torch.jit.trace")),
     (torch.optim.LBFGS, "step", _to_the_end),
     (threading.Thread, "start", _refusing_threads),

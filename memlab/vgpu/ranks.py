@@ -18,6 +18,7 @@ from memlab.errors import BadValue
 from memlab.patching import Change, Patches, where
 from memlab.protocol import check_world_size, is_whole
 from memlab.vgpu.current import is_predicting
+from memlab.vgpu.deepspeed import deepspeed_on_the_card
 from memlab.vgpu.internals import fake_store, finished_work, forget_meshes, stages_that_ask_nobody
 
 SHAPES = (
@@ -59,7 +60,7 @@ def process_group(world_size: int | None, rank: int, local_world_size: int) -> I
     os.environ.update(zip(_VARIABLES, map(str, numbers), strict=True))
     distributed.init_process_group("fake", store=fake_store(), rank=rank, world_size=world_size)
     try:
-        with _ON_THE_CARD:
+        with _ON_THE_CARD, deepspeed_on_the_card():
             yield
     finally:
         forget_meshes()
