@@ -9,6 +9,7 @@ from memlab.drawings.block import kept_by
 from memlab.drawings.lives import held_by_blocks
 from memlab.drawings.owners import alive
 from memlab.drawings.parts import parts_of
+from memlab.drawings.per_weight import bytes_per_weight
 from memlab.nets import GPT
 from memlab.trace import Category
 
@@ -108,3 +109,25 @@ def test_what_the_host_holds_is_on_the_left_in_the_colours_of_the_card(plain):
     names = axes.get_legend_handles_labels()[1]
     assert len(names) == len(set(names))
     assert {"nothing", "3.00 MiB"} <= {text.get_text() for text in axes.texts}
+
+
+@pytest.mark.parametrize(("name", "state"), [("AdamW", 8), ("SGD", 0)])
+def test_what_an_optimizer_keeps_is_counted_for_each_weight(name, state):
+    def with_optimizer(device):
+        model = GPT(**SIZES).to(device)
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=1e-3, fused=True)
+        for tokens, targets in batches(1, SIZES["context"]):
+            model(tokens.to(device), targets.to(device)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield torch.zeros(())
+
+    weights = sum(weight.numel() for weight in GPT(**SIZES).parameters())
+    trace = predict(with_optimizer)
+    kept = bytes_per_weight(trace, weights)
+    found = [kept[kind] for kind in (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)]
+    assert found == pytest.approx([4, 4, state], abs=0.05)  # each tensor is rounded up to 512 bytes
+    picture = drawings.per_weight({name: trace}, weights=weights, title="mine")
+    (axes,) = picture.axes
+    assert (f"{state}.00 of state" if state else "no state") in {text.get_text() for text in axes.texts}
+    assert picture.png().startswith(b"\x89PNG")
