@@ -1,12 +1,14 @@
 """Pictures that explain one thing, drawn from what a run took, so that none can say what no run did."""
 
+from memlab.drawings.adapter import adapter
 from memlab.drawings.bill import bill
 from memlab.drawings.block import block
 from memlab.drawings.formats import formats
 from memlab.drawings.host import host
+from memlab.drawings.kept import kept
 from memlab.drawings.lives import lives
 from memlab.drawings.parts import parts
 from memlab.drawings.per_weight import per_weight
 from memlab.drawings.spans import spans
 
-__all__ = ["bill", "block", "formats", "host", "lives", "parts", "per_weight", "spans"]
+__all__ = ["adapter", "bill", "block", "formats", "host", "kept", "lives", "parts", "per_weight", "spans"]
