@@ -30,13 +30,13 @@ def lives(traces: Mapping[str, Trace], *, title: str) -> Picture:
         title: the sentence that says the same.
     """
     found = {name: held_by_blocks(trace) for name, trace in traces.items()}
-    names = list(next(iter(found.values())))
+    names = sorted({name for blocks in found.values() for name in blocks}, key=_number)
     picture = Picture(title, height=1.6 + ROW * len(names))
     every = picture.subplots(1, len(traces), sharey=True, squeeze=False)[0]
     most = max(map(_highest, found.values()))
     longest = max(trace.seconds[-1] for trace in traces.values())
     for axes, (name, trace) in zip(every, traces.items(), strict=True):
-        _draw_rows(axes, trace, found[name], most)
+        _draw_rows(axes, trace, {block: found[name].get(block, {}) for block in names}, most)
         axes.set(xlim=(0, longest), xticks=[])
         axes.set_title(f"{name}: peak {trace.peak_text}", loc="left", fontsize=SMALL, color=INK)
         clock = "estimated" if trace.source == "predicted" else "measured"
@@ -68,9 +68,15 @@ def held_by_blocks(trace: Trace) -> Held:
     return {name: {kind: list(accumulate(row)) for kind, row in of.items()} for name, of in changes.items()}
 
 
+def _number(block: str) -> tuple[str, int]:
+    """Return what blocks are sorted by: ``"blocks.10"`` comes after ``"blocks.9"``."""
+    owner, _, number = block.rpartition(".")
+    return owner, int(number)
+
+
 def _highest(held: Held) -> int:
     """Return the most that one block holds at any moment."""
-    return max(max(map(sum, zip(*of_block.values(), strict=True))) for of_block in held.values())
+    return max(max(map(sum, zip(*of_block.values(), strict=True)), default=0) for of_block in held.values())
 
 
 def _draw_rows(axes: Axes, trace: Trace, held: Held, most: int) -> None:
@@ -89,5 +95,6 @@ def _draw_rows(axes: Axes, trace: Trace, held: Held, most: int) -> None:
             if kind in of_block:
                 above = [base - 0.85 * count / most for base, count in zip(below, of_block[kind], strict=True)]
                 look: dict[str, Any] = {"color": CATEGORY_COLORS[kind], "alpha": 0.85, "linewidth": 0, "step": "post"}
-                axes.fill_between(seconds, below, above, **look, label=label if row == 0 else None)
+                _, labels = axes.get_legend_handles_labels()
+                axes.fill_between(seconds, below, above, **look, label=None if label in labels else label)
                 below = above

@@ -5,12 +5,14 @@ import torch
 
 from memlab import drawings, predict
 from memlab.data import batches
+from memlab.drawings.adapter import matrices_of
 from memlab.drawings.block import kept_by
 from memlab.drawings.lives import held_by_blocks
 from memlab.drawings.owners import alive
 from memlab.drawings.parts import parts_of
 from memlab.drawings.per_weight import bytes_per_weight
 from memlab.nets import GPT
+from memlab.techniques.lora import add_lora
 from memlab.trace import Category
 
 SIZES = {"depth": 3, "width": 64, "heads": 2, "context": 64, "vocabulary": 4096}
@@ -131,3 +133,46 @@ def test_what_an_optimizer_keeps_is_counted_for_each_weight(name, state):
     (axes,) = picture.axes
     assert (f"{state}.00 of state" if state else "no state") in {text.get_text() for text in axes.texts}
     assert picture.png().startswith(b"\x89PNG")
+
+
+def test_an_adapter_has_gradient_and_state_and_its_matrix_has_none():
+    def with_lora(device):
+        model = GPT(**SIZES).to(device)
+        add_lora(model, ["qkv"], rank=4)
+        optimizer = torch.optim.AdamW((weight for weight in model.parameters() if weight.requires_grad), lr=1e-3)
+        for tokens, targets in batches(1, SIZES["context"]):
+            loss = model(tokens.to(device), targets.to(device))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield loss
+
+    trace = predict(with_lora)
+    (frozen, of_frozen), (b, of_b), (a, of_a) = matrices_of(trace, "blocks.1.attention.qkv")
+    assert [one.shape for one in (frozen, b, a)] == [(192, 64), (192, 4), (4, 64)]
+    assert of_frozen == {Category.PARAMETER: 192 * 64 * 4}
+    for matrix, taken in ((b, of_b), (a, of_a)):
+        bytes_of = matrix.shape[0] * matrix.shape[1] * 4
+        assert taken == {
+            Category.PARAMETER: bytes_of,
+            Category.GRADIENT: bytes_of,
+            Category.OPTIMIZER_STATE: 2 * bytes_of,
+        }
+    assert drawings.adapter(trace, "blocks.1.attention.qkv", title="mine").png().startswith(b"\x89PNG")
+
+
+def test_blocks_that_keep_nothing_have_their_row_too():
+    def half_frozen(device):
+        model = GPT(**SIZES).to(device)
+        model.token_embedding.requires_grad_(False)
+        model.position_embedding.requires_grad_(False)
+        model.blocks[:2].requires_grad_(False)
+        for tokens, targets in batches(1, SIZES["context"]):
+            loss = model(tokens.to(device), targets.to(device))
+            loss.backward()
+            yield loss
+
+    trace = predict(half_frozen)
+    assert "blocks.0" not in held_by_blocks(trace)
+    (axes, _) = drawings.lives({"half frozen": trace, "plain": predict(train)}, title="mine").axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "2"]
