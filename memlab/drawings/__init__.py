@@ -8,9 +8,24 @@ from memlab.drawings.host import host
 from memlab.drawings.kept import kept
 from memlab.drawings.lives import lives
 from memlab.drawings.parts import parts
-from memlab.drawings.shards import shards
 from memlab.drawings.per_weight import per_weight
 from memlab.drawings.spans import spans
 from memlab.drawings.split import split
+from memlab.drawings.waiting import waiting
 
-__all__ = ["adapter", "bill", "block", "formats", "host", "kept", "lives", "parts", "per_weight", "spans", "split"]
+__all__ = [
+    "adapter",
+    "bill",
+    "block",
+    "formats",
+    "host",
+    "kept",
+    "lives",
+    "parts",
+    "per_weight",
+    "shards",
+    "spans",
+    "split",
+    "updates",
+    "waiting",
+]

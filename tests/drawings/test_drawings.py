@@ -11,6 +11,7 @@ from memlab.drawings.lives import held_by_blocks
 from memlab.drawings.owners import alive
 from memlab.drawings.parts import parts_of
 from memlab.drawings.per_weight import bytes_per_weight
+from memlab.drawings.waiting import on_card
 from memlab.nets import GPT
 from memlab.techniques.lora import add_lora
 from memlab.trace import Category
@@ -176,3 +177,39 @@ def test_blocks_that_keep_nothing_have_their_row_too():
     assert "blocks.0" not in held_by_blocks(trace)
     (axes, _) = drawings.lives({"half frozen": trace, "plain": predict(train)}, title="mine").axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "2"]
+
+
+def test_batches_that_wait_are_counted_on_the_card():
+    def ahead(device):
+        layer = torch.nn.Linear(64, 1, device=device)
+        waits = [torch.zeros(1000, 64).to(device) for _ in range(3)]
+        while True:
+            loss = layer(waits[0]).mean()
+            loss.backward()
+            yield loss
+
+    trace = predict(ahead)
+    assert on_card(trace, 1000 * 64 * 4) == 3
+    picture = drawings.waiting({"two ahead": (4, trace)}, batch=1000 * 64 * 4, title="mine")
+    assert len(picture.axes[0].patches) == 3 + 4
+    assert picture.png().startswith(b"\x89PNG")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # which torch.distributed.optim still has
+def test_four_cards_hold_copies_or_pieces():
+    from notebooks.ranks import sharded
+
+    ranks = {name: [of_rank(sharded.train, name, rank) for rank in range(4)] for name in ("ddp", "zero-1", "zero-3")}
+    picture = drawings.shards(ranks, title="cut")
+    (axes,) = picture.axes
+    tops = sorted({round(bar.get_x() + bar.get_width() / 2) for bar in axes.patches})
+    assert tops == [0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13]
+    whole, cut = ranks["ddp"][0].start["parameter"], ranks["zero-3"][0].start["parameter"]
+    assert cut == pytest.approx(whole / 4, rel=0.01)
+    written = [text.get_text() for text in axes.texts]
+    assert sum(text.endswith(" each") for text in written) >= 1  # of DDP; the pieces of ZeRO-1 are not equal
+    assert {"ddp", "zero-1", "zero-3"} <= set(written)
+
+
+def of_rank(loop, strategy, rank):
+    return predict(loop, world_size=4, global_rank=rank, strategy=strategy, steps=2)

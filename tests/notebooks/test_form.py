@@ -7,7 +7,22 @@ import pytest
 from tests.notebooks.cells import NOTEBOOKS
 from tests.notebooks.form import DEPTH, fold, form, share_of_reporting
 
-REWRITTEN = ("00", "01", "02", "03", "04", "06", "07", "08", "09", "10", "11", "13b")  # the others have the older form still
+REWRITTEN = (
+    "00",
+    "01",
+    "02",
+    "03",
+    "04",
+    "05",
+    "06",
+    "07",
+    "08",
+    "09",
+    "10",
+    "11",
+    "12",
+    "13b",
+)  # the others have the older form still
 NEW = [path for path in NOTEBOOKS if path.stem.partition("_")[0] in REWRITTEN]
 OLD = [path for path in NOTEBOOKS if path not in NEW]
 
