@@ -180,7 +180,7 @@ def pile(
     return ends
 
 
-def write_above(axes: Axes, place: int, height: int, text: str) -> None:
+def write_above(axes: Axes, place: float, height: int, text: str) -> None:
     """Text on top of a bar."""
     ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5}  # a limit may cross it
     offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}

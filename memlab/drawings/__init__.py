@@ -9,9 +9,12 @@ from memlab.drawings.kept import kept
 from memlab.drawings.lives import lives
 from memlab.drawings.parts import parts
 from memlab.drawings.per_weight import per_weight
+from memlab.drawings.shards import shards
 from memlab.drawings.spans import spans
 from memlab.drawings.split import split
+from memlab.drawings.updates import updates
 from memlab.drawings.waiting import waiting
+from memlab.segment_plots import segment_map
 
 __all__ = [
     "adapter",
@@ -23,6 +26,7 @@ __all__ = [
     "lives",
     "parts",
     "per_weight",
+    "segment_map",
     "shards",
     "spans",
     "split",

@@ -9,7 +9,9 @@ from memlab.lab.recorded import folder
 from memlab.lab.report import Table, table
 from memlab.protocol import Train
 from memlab.run import measure, predict
+from memlab.trace import Trace
 from memlab.vgpu.cards import card_like
+from memlab.vgpu.ranks import process_group
 
 RECORD = "key-figures.json"  # written by ``python -m tests.standin T4 -m tests.cuda.key_figures``
 
@@ -24,7 +26,7 @@ def key_figure(notebook: str, train: Train, /, *, gpu: str = "T4", **settings: A
         notebook: its number, under which the count was recorded.
         train: the loop.
         gpu: the card to predict for where there is none.
-        **settings: of ``train``.
+        **settings: of ``train``; ``world_size``, where it trains as rank 0 of so many.
     """
     if torch.cuda.is_available():
         return _measured(train, settings)
@@ -35,9 +37,19 @@ def key_figure(notebook: str, train: Train, /, *, gpu: str = "T4", **settings: A
     return _compared(f"predicted for a {gpu}, just now", predicted, source, counted)
 
 
+def count(train: Train, /, *, world_size: int | None = None, **settings: Any) -> Trace:
+    """Measure a loop on the CUDA card, as :func:`memlab.measure` does; of several ranks the first alone.
+
+    The others are not there: collectives answer at once and send nothing, which PyTorch's allocator does not see.
+    NCCL's own buffers, which are not PyTorch's, are not made.
+    """
+    with process_group(world_size, 0):
+        return measure(train, device="cuda", **settings)
+
+
 def _measured(train: Train, settings: dict[str, Any]) -> Table:
     card = torch.cuda.get_device_properties(torch.cuda.current_device())
-    run = measure(train, device="cuda", **settings)
+    run = count(train, **settings)
     source = f"measured on this {card.name}, just now" + (", out of memory" if run.oom else "")
     known = card_like(10 * card.major + card.minor, card.multi_processor_count, card.total_memory)
     if known is None:

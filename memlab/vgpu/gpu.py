@@ -13,7 +13,6 @@ from memlab.text import message
 from memlab.vgpu.assembly import register
 from memlab.vgpu.cards import find_card
 from memlab.vgpu.current import Prediction
-from memlab.vgpu.facade import CARDS_OF_A_MACHINE
 from memlab.vgpu.history import History
 from memlab.vgpu.internals import lift_on_the_host, lifts_on_the_host
 from memlab.vgpu.libraries import keep_apart
@@ -99,8 +98,7 @@ class VirtualGpu(Device):
     @contextmanager
     def occupied(self, *belongings: Any) -> Iterator[None]:
         """The context of a whole run: afterwards PyTorch and all that ``belongings`` lead to are as they were."""
-        local = min(self.world_size, CARDS_OF_A_MACHINE)
-        with process_group(self._ranks, self.rank, local), PATCHES, self._prediction.undo:
+        with process_group(self._ranks, self.rank), PATCHES, self._prediction.undo:
             self._prediction.undo.callback(self._prediction.end)
             self._prediction.undo.callback(Belongings(*belongings).restore)
             keep_apart(self._prediction.undo)

@@ -19,6 +19,7 @@ from memlab.patching import Change, Patches, where
 from memlab.protocol import check_world_size, is_whole
 from memlab.vgpu.current import is_predicting
 from memlab.vgpu.deepspeed import deepspeed_on_the_card
+from memlab.vgpu.facade import CARDS_OF_A_MACHINE
 from memlab.vgpu.internals import fake_store, finished_work, forget_meshes, stages_that_ask_nobody
 
 SHAPES = (
@@ -40,7 +41,7 @@ def check_ranks(world_size: int | None, global_rank: int) -> None:
 
 
 @contextmanager
-def process_group(world_size: int | None, rank: int, local_world_size: int) -> Iterator[None]:
+def process_group(world_size: int | None, rank: int) -> Iterator[None]:
     """A context in which this process is one rank of so many; with None, one that trains alone.
 
     Raises:
@@ -56,6 +57,7 @@ def process_group(world_size: int | None, rank: int, local_world_size: int) -> I
         )
     before = {name: os.environ.get(name) for name in _VARIABLES}
     told = sys.excepthook  # a group puts its rank before what this process says when it fails
+    local_world_size = min(world_size, CARDS_OF_A_MACHINE)
     numbers = (rank, rank % local_world_size, world_size, local_world_size)
     os.environ.update(zip(_VARIABLES, map(str, numbers), strict=True))
     distributed.init_process_group("fake", store=fake_store(), rank=rank, world_size=world_size)

@@ -15,9 +15,43 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from memlab.data import batches
-from memlab.nets import GPT
+from memlab.nets import GPT, Llama
 
 STRATEGIES = ["ddp", "zero-1", "zero-2", "zero-3"]
+SMALL = {"depth": 4, "width": 256, "heads": 4, "context": 32}
+
+
+def train(device, *, strategy="zero-3", batch_per_rank=1, sizes=SMALL, **options):
+    model, optimizer = distribute(strategy, sizes, device, **options)
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine = slice(rank * batch_per_rank, (rank + 1) * batch_per_rank)
+    for tokens, targets in batches(ranks * batch_per_rank, sizes["context"]):
+        loss = model(tokens[mine].to(device), targets[mine].to(device))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+def distribute(
+    strategy, sizes, device, *, start="whole", precision="fp32", offload=False
+):
+    """A model over all ranks, and its optimizer; ``start="meta"`` makes the model in pieces from the first."""
+    torch.manual_seed(0)  # the ranks begin with the same numbers
+    if strategy in ("ddp", "zero-1"):
+        return replicate(build(sizes, device), strategy)
+    home = "cpu" if offload else device
+    model = build(sizes, "meta" if start == "meta" else home)
+    shard(
+        model,
+        device,
+        keep=strategy == "zero-2",
+        precision=precision,
+        offload=offload and device.type != "cpu",
+    )
+    if start == "meta":
+        fill(model.to_empty(device=home))
+    return model, torch.optim.AdamW(model.parameters())
 
 
 def replicate(model, strategy):
@@ -28,18 +62,26 @@ def replicate(model, strategy):
     return model, torch.optim.AdamW(model.parameters())
 
 
-def shard(model, strategy, mesh, *, precision="fp32", offload=False):
-    """Everything in pieces, gathered when it is needed; in stage 2 what forward has gathered stays for backward."""
+def shard(model, device, *, keep=False, precision="fp32", offload=False):
+    """Everything in pieces, gathered when it is needed; what forward gathers may be kept for backward (stage 2)."""
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     options = {
-        "mesh": mesh,
-        "reshard_after_forward": strategy == "zero-3",
+        "mesh": init_device_mesh(device.type, (dist.get_world_size(),)),
+        "reshard_after_forward": not keep,
         "mp_policy": bf16 if precision == "bf16" else MixedPrecisionPolicy(),
         "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
     }
     for block in model.blocks:
         fully_shard(block, **options)
-    return fully_shard(model, **options)
+    fully_shard(model, **options)
+
+
+def build(sizes, device):
+    """A GPT, or a Llama where the sizes are of one; ``context`` is how many tokens a sequence has."""
+    with torch.device(device):
+        if "kv_heads" in sizes:
+            return Llama(**{name: n for name, n in sizes.items() if name != "context"})
+        return GPT(**sizes)
 
 
 def fill(model):
@@ -47,57 +89,8 @@ def fill(model):
     torch.manual_seed(dist.get_rank())
     for name, parameter in model.named_parameters():
         torch.nn.init.normal_(
-            parameter.to_local(), mean=float("norm.weight" in name), std=0.02
+            parameter.to_local(), mean=float("norm" in name), std=0.02
         )
-
-
-def train(
-    device,
-    *,
-    strategy="zero-3",
-    precision="fp32",
-    offload=False,
-    start="whole",
-    batch_per_rank=4,
-    depth=4,
-    width=256,
-    context=32,
-    checkpoint_every=0,
-):
-    torch.manual_seed(0)  # the ranks begin with the same numbers
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    in_pieces = strategy in ("zero-2", "zero-3")
-    home = "cpu" if offload and in_pieces else device
-    with torch.device("meta" if start == "meta" and in_pieces else home):
-        heads = max(4, width // 128)
-        model = GPT(
-            depth=depth,
-            width=width,
-            heads=heads,
-            context=context,
-            checkpoint_every=checkpoint_every,
-        )
-    if in_pieces:
-        mesh = init_device_mesh(device.type, (ranks,))
-        model = shard(
-            model,
-            strategy,
-            mesh,
-            precision=precision,
-            offload=offload and device.type != "cpu",
-        )
-        if start == "meta":
-            fill(model.to_empty(device=home))
-        optimizer = torch.optim.AdamW(model.parameters())
-    else:
-        model, optimizer = replicate(model, strategy)
-    mine = slice(rank * batch_per_rank, (rank + 1) * batch_per_rank)
-    for tokens, targets in batches(ranks * batch_per_rank, context):
-        loss = model(tokens[mine].to(device), targets[mine].to(device))
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        yield loss
 
 
 def train_in_turn(device, *, strategies, each=3, **settings):
@@ -106,14 +99,12 @@ def train_in_turn(device, *, strategies, each=3, **settings):
         yield from islice(train(device, strategy=strategy, **settings), each)
 
 
-def train_whole(device, *, batch_size=4, depth=4, width=256, context=32):
+def train_whole(device, *, batch_size=4, sizes=SMALL):
     """The whole batch in one process, without any of this: what all of the above is held to."""
     torch.manual_seed(0)
-    model = GPT(
-        depth=depth, width=width, heads=max(4, width // 128), context=context
-    ).to(device)
+    model = build(sizes, device)
     optimizer = torch.optim.AdamW(model.parameters())
-    for tokens, targets in batches(batch_size, context):
+    for tokens, targets in batches(batch_size, sizes["context"]):
         loss = model(tokens.to(device), targets.to(device))
         loss.backward()
         optimizer.step()

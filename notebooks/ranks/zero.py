@@ -6,32 +6,36 @@ import torch.distributed as dist
 from memlab.data import batches
 from memlab.nets import GPT
 
+BUCKET = 500_000_000  # numbers, DeepSpeed's default
+SMALL = {"depth": 4, "width": 32, "heads": 4, "context": 32}
 
-def configuration(batch_size, stage):
+
+def configuration(batch_size, stage, *, offload=False, bucket=BUCKET, **more):
+    """What would stand in DeepSpeed's JSON file; ``more`` are other sections, or other keys of ZeRO's own."""
+    zero = {"stage": stage, "contiguous_gradients": True, "reduce_bucket_size": bucket}
+    if stage == 3:
+        zero["stage3_param_persistence_threshold"] = 0  # cut small parameters, too
+    if offload:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    # PyTorch's AdamW: DeepSpeed's own would be compiled first.
+    adamw = {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}
     return {
         "train_batch_size": batch_size,
         "gradient_clipping": 0.0,  # DeepSpeed's own default is 1
-        "optimizer": {
-            "type": "AdamW",
-            "params": {"lr": 1e-3, "weight_decay": 1e-2, "torch_adam": True},
-        },
-        # Its default bucket, of 5e8 numbers, takes two gigabytes.
-        "zero_optimization": {
-            "stage": stage,
-            "reduce_bucket_size": 1e4,
-            "stage3_param_persistence_threshold": 0,
-        },
-    }
+        "optimizer": adamw,
+        "zero_force_ds_cpu_optimizer": False,
+    } | more | {"zero_optimization": zero | more.get("zero_optimization", {})}
 
 
-def train(device, *, batch_size=8, depth=4, width=32, context=32, stage=2):
+def train(
+    device, *, stage=2, offload=False, bucket=BUCKET, batch_per_rank=4, sizes=SMALL, **more
+):
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = GPT(depth=depth, width=width, heads=4, context=context).to(device)
-    engine, *_ = deepspeed.initialize(
-        model=model, config=configuration(batch_size, stage)
-    )
-    for tokens, targets in batches(batch_size, context):
-        mine = slice(rank * batch_size // ranks, (rank + 1) * batch_size // ranks)
+    batch_size = batch_per_rank * ranks
+    config = configuration(batch_size, stage, offload=offload, bucket=bucket, **more)
+    engine, *_ = deepspeed.initialize(model=GPT(**sizes).to(device), config=config)
+    mine = slice(rank * batch_per_rank, (rank + 1) * batch_per_rank)
+    for tokens, targets in batches(batch_size, sizes["context"]):
         loss = engine(tokens[mine].to(device), targets[mine].to(device))
         engine.backward(loss)
         engine.step()

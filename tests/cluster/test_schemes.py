@@ -13,9 +13,16 @@ from memlab.categories import Category, Phase
 from memlab.nets import GPT
 from memlab.trace import Trace
 from tests.cluster import whole
-from tests.cluster.schemes import SMALL
+from tests.cluster.schemes import of_loop
 
 ROOT = Path(__file__).parents[2]
+SIZES = {"depth": 4, "width": 32, "heads": 4, "context": 32}
+
+
+def sharded(strategy):
+    return "sharded", {"strategy": strategy, "batch_per_rank": 4, "sizes": SIZES}
+
+
 TWO = (
     ("data_parallel", {}),
     ("data_parallel", {"bucket_view": True, "static_graph": True}),
@@ -26,7 +33,7 @@ TWO = (
     ("fsdp", {}),
     ("fsdp", {"reshard": False}),
     ("fsdp", {"context": 33}),
-    *(("sharded", {"strategy": strategy}) for strategy in ("ddp", "zero-1", "zero-2", "zero-3")),
+    *map(sharded, ("ddp", "zero-1", "zero-2", "zero-3")),
 )
 FOUR = (("fsdp_and_tensor_parallel", {}),)
 
@@ -162,12 +169,12 @@ def _block():
 @pytest.mark.parametrize(("strategy", "times"), [("ddp", 1), ("zero-1", 2), ("zero-2", 1), ("zero-3", 1.5)])
 def test_what_each_stage_of_zero_sends(traces, strategy, times):
     numbers = sum(map(math.prod, shapes().values()))
-    for trace in traces[repr(("sharded", {"strategy": strategy}))]:
+    for trace in traces[repr(sharded(strategy))]:
         assert trace.sent == 4 * numbers * times
 
 
 def test_zero_1_cuts_the_optimizer_state_between_tensors(traces):
-    states = [trace.start[Category.OPTIMIZER_STATE] for trace in traces[repr(("sharded", {"strategy": "zero-1"}))]]
+    states = [trace.start[Category.OPTIMIZER_STATE] for trace in traces[repr(sharded("zero-1"))]]
     assert sum(states) == adamw(shapes().values())[2]
     assert max(states) < 0.6 * sum(states)
 
@@ -181,7 +188,7 @@ def test_each_rank_is_predicted_to_hold_and_send_what_it_does(traces, run):
     module, settings = run
     train = importlib.import_module(f"notebooks.ranks.{module}").train
     for real in traces[repr(run)]:
-        trace = predict(train, world_size=real.world_size, global_rank=real.rank, **SMALL | settings)
+        trace = predict(train, world_size=real.world_size, global_rank=real.rank, **of_loop(settings))
         assert residents(trace)[:2] == residents(real)[:2]
         assert 0 <= residents(real)[2] - residents(trace)[2] <= 4 * len(shapes())  # counts of steps, on the host
         assert trace.sent == real.sent

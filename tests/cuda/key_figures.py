@@ -5,15 +5,16 @@ of the notebooks' own cells; they show the figures where there is no GPU.
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from memlab import lab, measure
+from memlab import lab
 from memlab.files import write_atomically
-from memlab.lab.key_figures import RECORD
+from memlab.lab.key_figures import RECORD, count
 from memlab.lab.recorded import folder
 from tests.notebooks.cells import NOTEBOOKS, code_cells, needed, run
 
@@ -25,7 +26,8 @@ def asked(notebook: Path) -> tuple[str, Any, dict[str, Any]] | None:
     if not wanted:
         return None
     calls: list[tuple[str, Any, dict[str, Any]]] = []
-    with patch.object(lab, "key_figure", lambda number, train, **settings: calls.append((number, train, settings))):
+    noted = patch.object(lab, "key_figure", lambda number, train, **settings: calls.append((number, train, settings)))
+    with noted, patch.object(sys, "path", [str(notebook.parent), *sys.path]):  # where the loops of several ranks are
         run(needed(cells, wanted))
     ((number, train, settings),) = calls
     settings.pop("gpu", None)
@@ -34,7 +36,7 @@ def asked(notebook: Path) -> tuple[str, Any, dict[str, Any]] | None:
 
 def counted(train: Any, settings: dict[str, Any]) -> int:
     """The peak in bytes; it must fit the card."""
-    trace = measure(train, device="cuda", **settings)
+    trace = count(train, **settings)
     assert trace.oom is None, trace.sentence
     return trace.peak_allocated
 

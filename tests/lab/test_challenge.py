@@ -196,7 +196,8 @@ def test_further_rules_are_stated_and_judged_with_the_others():
 def test_an_answer_trains_on_as_many_ranks_as_the_challenge_has():
     from notebooks.ranks import sharded
 
-    posed = Challenge(sharded.train_whole, budget="2 MiB", slowdown=1.01, world_size=2, depth=2, width=32)
+    sizes = {"depth": 2, "width": 32, "heads": 4, "context": 32}
+    posed = Challenge(sharded.train_whole, budget="2 MiB", slowdown=1.01, world_size=2, sizes=sizes)
     fits = posed.check(sharded.train, batch_per_rank=2, strategy="zero-3")
     assert fits.passed, str(fits)
     assert "1.00 times the baseline's arithmetic" in str(fits)  # of both together
