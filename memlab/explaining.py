@@ -27,6 +27,7 @@ _FIGURES = {
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 _ANCHOR = re.compile(r"ried to allocate:? \d")
 _WITHOUT_FIGURES = re.compile(r"out of memory|OUT_OF_MEMORY|STATUS_ALLOC_FAILED|Cannot allocate memory", re.IGNORECASE)
+CRUMBS = 20  # a full card has less than this part (one in so many) of its tensors' bytes free between them
 _CONTEXT = 1 << 30  # bytes: what CUDA itself takes at most, where nobody says how much the process has
 
 _REASONS = {
@@ -137,6 +138,9 @@ class Explanation:
 def explain(text: str) -> Explanation:
     """Explain the first out-of-memory message in a text, such as the end of a log.
 
+    Memory is fragmented where what is free and what PyTorch holds unallocated would be enough together, and the latter
+    is more than the crumbs of every full card: at least a twentieth of what is allocated.
+
     Raises:
         BadValue: there is none in it.
     """
@@ -191,8 +195,7 @@ def _reason(known: Explanation, allowed: int | None, foreign: int, message: str)
         return "limit" if allowed is not None else "refused"
     if foreign and foreign + free >= asked and foreign > unallocated:
         return "other processes"
-    # Some crumbs are left between tensors on every full card.
-    has_gaps = unallocated + free >= asked and unallocated * 20 >= (known.allocated or 0)
+    has_gaps = unallocated + free >= asked and unallocated * CRUMBS >= (known.allocated or 0)
     return "fragmentation" if has_gaps else "full"
 
 

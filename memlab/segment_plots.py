@@ -14,7 +14,7 @@ from memlab.units import byte_ticks, format_bytes
 
 BLOCK_STYLES: dict[str, dict[str, Any]] = {
     "in use": {"facecolor": BLUE, "edgecolor": "white", "hatch": None},
-    "free": {"facecolor": (GREY, 0.3), "edgecolor": GREY, "hatch": "////"},
+    "free": {"facecolor": "white", "edgecolor": GREY, "hatch": "////"},
 }
 
 MOST_ROWS = 600  # of a segment map: each one dot high
@@ -77,9 +77,15 @@ def _draw_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], thin: bool) -> N
         corners = [[(x, y), (x + width, y), (x + width, y + height), (x, y + height)] for x, y, width in boxes]
         borders = [0 if thin or width < longest / 100 else 0.7 for *_, width in boxes]
         look = style | {"hatch": None if thin else style["hatch"], "antialiased": not thin}
-        axes.add_collection(PolyCollection(corners, label=state, linewidths=borders or [0], **look))
-    if not thin:
-        sizes = [segment["total_size"] for segment in rows]
+        named = None if thin else state
+        axes.add_collection(PolyCollection(corners, label=named, linewidths=borders or [0], **look))
+        if thin:  # without a border, the legend would show nothing for what is white
+            axes.barh(0, 0, label=state, linewidth=0.7, **look | {"edgecolor": QUIET_INK})
+    sizes = [segment["total_size"] for segment in rows]
+    if thin:  # one line around all of them: what is white inside of it is held, and free
+        edges = [row - height / 2 for row in range(len(rows) + 1)]
+        axes.stairs(sizes, edges, orientation="horizontal", color=QUIET_INK, linewidth=1)
+    else:
         axes.barh(range(len(rows)), sizes, height, facecolor="none", edgecolor=QUIET_INK, linewidth=0.7)
 
 

@@ -10,18 +10,18 @@ import torch
 
 from memlab import measure
 from memlab.files import write_atomically
+from memlab.nets import GPT2_SMALL
 from memlab.shipped import shipped_folder
 from tests.notebooks.cells import NOTEBOOKS, code_cells, needed, run
 
 FILE = shipped_folder() / "recorded" / "standin-caching-allocator.json"
 SOURCE = "PyTorch's own CUDA code on a stand-in for the card, not measured on a GPU"
-GPT2 = {"depth": 12, "width": 768, "heads": 12}
 CASES = {  # the lengths of the texts, and how many there are in a batch
-    "short": (960, 960, 22),
-    "long": (1024, 1024, 22),
-    "in turn": (960, 1024, 22),
-    "long first": (1024, 960, 22),
-    "too many": (1024, 1024, 26),
+    "short": (832, 832, 10),
+    "long": (1024, 1024, 10),
+    "in turn": (832, 1024, 10),
+    "long first": (1024, 832, 10),
+    "too many": (1024, 1024, 12),
 }
 
 
@@ -35,7 +35,7 @@ def loop():
 def taken(train, case):
     """The most bytes that a run allocated and reserved, and whether it fits."""
     first, second, texts = CASES[case]
-    trace = measure(train, device="cuda", first=first, second=second, batch_size=texts, **GPT2)
+    trace = measure(train, device="cuda", first=first, second=second, batch_size=texts, sizes=GPT2_SMALL)
     return {"allocated": trace.peak_allocated, "reserved": trace.peak_reserved, "fits": trace.oom is None}
 
 

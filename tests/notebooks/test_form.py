@@ -22,6 +22,7 @@ REWRITTEN = (
     "11",
     "12",
     "13b",
+    "15",
 )  # the others have the older form still
 NEW = [path for path in NOTEBOOKS if path.stem.partition("_")[0] in REWRITTEN]
 OLD = [path for path in NOTEBOOKS if path not in NEW]
