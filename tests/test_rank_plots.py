@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.colors import to_rgba
 
-from memlab import rank_plots
+from memlab import drawings, rank_plots
 from memlab.errors import BadValue
 from memlab.palette import GREY
 from tests.golden.traces import PREDICTED
@@ -21,7 +21,7 @@ def test_each_rank_has_its_peak_and_what_it_sends_beside_it():
 
 def test_a_pipeline_is_drawn_slot_by_slot():
     stages = [{0: ("forward", 0), 3: ("backward", 0)}, {1: ("forward", 0), 2: ("backward", 0)}]
-    (axes,) = rank_plots.pipeline(stages, title="Two stages").axes
+    (axes,) = drawings.schedule(stages, title="Two stages").axes
     spans = [box.get_extents() for bars in axes.collections for box in bars.get_paths()]
     assert sorted((span.x0, span.x1, round(span.y0 + 0.4)) for span in spans) == [
         (0, 1, 0),
@@ -32,7 +32,7 @@ def test_a_pipeline_is_drawn_slot_by_slot():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["stage 0", "stage 1"]
 
 
-@pytest.mark.parametrize("draw", [lambda: rank_plots.ranks({}, title=""), lambda: rank_plots.pipeline([], title="")])
+@pytest.mark.parametrize("draw", [lambda: rank_plots.ranks({}, title=""), lambda: drawings.schedule([], title="")])
 def test_nothing_is_not_drawn(draw):
     with pytest.raises(BadValue, match="nothing to draw"):
         draw()

@@ -9,6 +9,8 @@ from memlab.drawings.kept import kept
 from memlab.drawings.lives import lives
 from memlab.drawings.parts import parts
 from memlab.drawings.per_weight import per_weight
+from memlab.drawings.schedule import schedule
+from memlab.drawings.scores import scores
 from memlab.drawings.shards import shards
 from memlab.drawings.spans import spans
 from memlab.drawings.split import split
@@ -26,6 +28,8 @@ __all__ = [
     "lives",
     "parts",
     "per_weight",
+    "schedule",
+    "scores",
     "segment_map",
     "shards",
     "spans",

@@ -4,6 +4,7 @@
 GPT2_SMALL = {"depth": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50_257}
 GPT2_MEDIUM = GPT2_SMALL | {"depth": 24, "width": 1024, "heads": 16}
 GPT2_LARGE = GPT2_SMALL | {"depth": 36, "width": 1280, "heads": 20}
+GPT2_XL = GPT2_SMALL | {"depth": 48, "width": 1600, "heads": 25}
 
 # Llama 3.2 1B and 3.1 8B (Grattafiori et al. 2024): 1,235,814,400 and 8,030,261,248 weights.
 LLAMA_1B = {"depth": 16, "width": 2048, "heads": 32, "kv_heads": 8, "hidden": 8192, "vocabulary": 128_256, "tied": True}

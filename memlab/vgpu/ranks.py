@@ -17,7 +17,6 @@ from torch import distributed
 from memlab.errors import BadValue
 from memlab.patching import Change, Patches, where
 from memlab.protocol import check_world_size, is_whole
-from memlab.vgpu.current import is_predicting
 from memlab.vgpu.deepspeed import deepspeed_on_the_card
 from memlab.vgpu.facade import CARDS_OF_A_MACHINE
 from memlab.vgpu.internals import fake_store, finished_work, forget_meshes, stages_that_ask_nobody
@@ -80,7 +79,12 @@ def _changes() -> Iterator[Change]:
             importlib.import_module(f"torch.distributed.{name}")
 
     for owner, name, method in stages_that_ask_nobody(SHAPES):
-        yield owner, name, where(is_predicting, method, getattr(owner, name))
+        yield owner, name, where(_is_alone, method, getattr(owner, name))
+
+
+def _is_alone() -> bool:
+    """Whether the other ranks of this process's group are not there."""
+    return distributed.is_initialized() and distributed.get_backend() == "fake"
 
 
 _ON_THE_CARD = Patches(_changes)

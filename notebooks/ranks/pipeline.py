@@ -50,11 +50,11 @@ def loss_of(logits, targets):
     return cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def shapes(index, count, texts, width, context):
+def shapes(index, count, texts, width, context, vocabulary):
     """What a part is given and what it gives, for one micro-batch: tensors without memory."""
     tokens = torch.empty(texts, context, dtype=torch.int64, device="meta")
     between = torch.empty(texts, context, width, device="meta", requires_grad=True)
-    logits = torch.empty(texts, context, 256, device="meta", requires_grad=True)
+    logits = torch.empty(texts, context, vocabulary, device="meta", requires_grad=True)
     return {
         "input_args": tokens if index == 0 else between,
         "output_args": logits if index == count - 1 else between,
@@ -69,11 +69,15 @@ def train(
     width=256,
     heads=4,
     context=32,
+    vocabulary=256,
     schedule="gpipe",
     micro_batches=4,
+    return_outputs=True,
 ):
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = GPT(depth=depth, width=width, heads=heads, context=context)
+    model = GPT(
+        depth=depth, width=width, heads=heads, context=context, vocabulary=vocabulary
+    )
     chunks = 2 if schedule == "interleaved" else 1
     count = chunks * ranks
     if depth % count or batch_size % micro_batches:
@@ -84,7 +88,7 @@ def train(
         index: Part(model, index, count).to(device)
         for index in range(rank, count, ranks)
     }
-    sizes = (count, batch_size // micro_batches, width, context)
+    sizes = (count, batch_size // micro_batches, width, context, vocabulary)
     stages = [
         PipelineStage(part, index, count, device, **shapes(index, *sizes))
         for index, part in parts.items()
@@ -97,7 +101,12 @@ def train(
     for tokens, targets in batches(batch_size, context):
         losses = []
         inputs = [tokens.contiguous().to(device)] if rank == 0 else []
-        pipeline.step(*inputs, target=targets.to(device), losses=losses)
+        pipeline.step(
+            *inputs,
+            target=targets.to(device),
+            losses=losses,
+            return_outputs=return_outputs,  # of the last stage: all logits, in one tensor
+        )
         optimizer.step()
         optimizer.zero_grad()
         yield torch.stack(losses).mean() if losses else None

@@ -28,17 +28,33 @@ def split(block, mesh):
     parallelize_module(block, mesh, plan)
 
 
-def train(device, *, batch_size=8, depth=4, width=32, heads=4, context=32):
+def train(
+    device,
+    *,
+    batch_size=8,
+    micro_batches=1,
+    depth=4,
+    width=32,
+    heads=4,
+    context=32,
+    vocabulary=256,
+):
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    model = GPT(depth=depth, width=width, heads=heads, context=context).to(device)
+    model = GPT(
+        depth=depth, width=width, heads=heads, context=context, vocabulary=vocabulary
+    ).to(device)
     for block in model.blocks:
         split(block, mesh)
     optimizer = torch.optim.AdamW(
         model.parameters(), foreach=False
     )  # which cannot mix split and whole ones
     for tokens, targets in batches(batch_size, context):
-        loss = model(tokens.to(device), targets.to(device))
-        loss.backward()
+        total = 0
+        parts = (tokens.chunk(micro_batches), targets.chunk(micro_batches))
+        for x, y in zip(*parts, strict=True):  # one after the other, as in notebook 03
+            loss = model(x.to(device), y.to(device)) / micro_batches
+            loss.backward()
+            total += loss.detach()
         optimizer.step()
         optimizer.zero_grad()
-        yield loss
+        yield total

@@ -19,16 +19,27 @@ def configuration(batch_size, stage, *, offload=False, bucket=BUCKET, **more):
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     # PyTorch's AdamW: DeepSpeed's own would be compiled first.
     adamw = {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}
-    return {
-        "train_batch_size": batch_size,
-        "gradient_clipping": 0.0,  # DeepSpeed's own default is 1
-        "optimizer": adamw,
-        "zero_force_ds_cpu_optimizer": False,
-    } | more | {"zero_optimization": zero | more.get("zero_optimization", {})}
+    return (
+        {
+            "train_batch_size": batch_size,
+            "gradient_clipping": 0.0,  # DeepSpeed's own default is 1
+            "optimizer": adamw,
+            "zero_force_ds_cpu_optimizer": False,
+        }
+        | more
+        | {"zero_optimization": zero | more.get("zero_optimization", {})}
+    )
 
 
 def train(
-    device, *, stage=2, offload=False, bucket=BUCKET, batch_per_rank=4, sizes=SMALL, **more
+    device,
+    *,
+    stage=2,
+    offload=False,
+    bucket=BUCKET,
+    batch_per_rank=4,
+    sizes=SMALL,
+    **more,
 ):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     batch_size = batch_per_rank * ranks
