@@ -11,6 +11,7 @@ from memlab.drawings.parts import parts
 from memlab.drawings.per_weight import per_weight
 from memlab.drawings.schedule import schedule
 from memlab.drawings.scores import scores
+from memlab.drawings.scores import scores
 from memlab.drawings.shards import shards
 from memlab.drawings.spans import spans
 from memlab.drawings.split import split
@@ -29,6 +30,7 @@ __all__ = [
     "parts",
     "per_weight",
     "schedule",
+    "scores",
     "scores",
     "segment_map",
     "shards",

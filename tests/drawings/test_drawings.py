@@ -11,6 +11,7 @@ from memlab.drawings.lives import held_by_blocks
 from memlab.drawings.owners import alive
 from memlab.drawings.parts import parts_of
 from memlab.drawings.per_weight import bytes_per_weight
+from memlab.drawings.scores import kept_by_layer
 from memlab.drawings.waiting import on_card
 from memlab.nets import GPT
 from memlab.techniques.lora import add_lora
@@ -213,3 +214,27 @@ def test_four_cards_hold_copies_or_pieces():
 
 def of_rank(loop, strategy, rank):
     return predict(loop, world_size=4, global_rank=rank, strategy=strategy, steps=2)
+
+
+def test_a_fused_attention_keeps_no_table_of_scores():
+    def by_formula(query, key, value):
+        return (query @ key.mT).softmax(-1) @ value
+
+    def with_mix(device, *, context, mix=None):
+        model = GPT(**SIZES | {"context": context}).to(device)
+        for block in model.blocks:
+            block.attention.mix = mix or block.attention.mix
+        for tokens, targets in batches(1, context):
+            loss = model(tokens.to(device), targets.to(device))
+            loss.backward()
+            yield loss
+
+    pairs = {n: (predict(with_mix, context=n, mix=by_formula), predict(with_mix, context=n)) for n in (256, 512)}
+    table = 2 * 512 * 512 * 4  # heads, tokens, tokens, bytes of a number
+    units = 512 * 64 * 4  # what goes in or out
+    with_table, without = (kept_by_layer(trace, "blocks.1.attention") for trace in pairs[512])
+    assert table < with_table < table + 8 * units
+    assert 4 * units <= without < 5 * units
+    picture = drawings.scores(pairs, "blocks.1.attention", title="never made")
+    assert len(picture.axes[0].patches) == 4
+    assert picture.png().startswith(b"\x89PNG")

@@ -21,6 +21,7 @@ REWRITTEN = (
     "10",
     "11",
     "12",
+    "13",
     "13b",
     "15",
 )  # the others have the older form still
