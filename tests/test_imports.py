@@ -106,7 +106,6 @@ ROOMS = (
         "plots",
         "segment_plots",
         "rank_plots",
-        "time_plots",
         "drawings",
         "display",
         "record",

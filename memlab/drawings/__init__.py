@@ -3,14 +3,16 @@
 from memlab.drawings.adapter import adapter
 from memlab.drawings.bill import bill
 from memlab.drawings.block import block
+from memlab.drawings.buckets import buckets
 from memlab.drawings.formats import formats
 from memlab.drawings.host import host
 from memlab.drawings.kept import kept
+from memlab.drawings.ladder import ladder
 from memlab.drawings.lives import lives
+from memlab.drawings.operations import operations
 from memlab.drawings.parts import parts
 from memlab.drawings.per_weight import per_weight
 from memlab.drawings.schedule import schedule
-from memlab.drawings.scores import scores
 from memlab.drawings.scores import scores
 from memlab.drawings.shards import shards
 from memlab.drawings.spans import spans
@@ -23,14 +25,16 @@ __all__ = [
     "adapter",
     "bill",
     "block",
+    "buckets",
     "formats",
     "host",
     "kept",
+    "ladder",
     "lives",
+    "operations",
     "parts",
     "per_weight",
     "schedule",
-    "scores",
     "scores",
     "segment_map",
     "shards",

@@ -30,11 +30,14 @@ class Rung:
         notebook: the number of the notebook that teaches it, as ``"06"``.
         name: of the technique.
         by_category: bytes at the peak.
+        least_seconds, likely_seconds: of a step on the card, by its roofline and estimated.
     """
 
     notebook: str
     name: str
     by_category: Mapping[str, int]
+    least_seconds: float
+    likely_seconds: float
 
     @property
     def peak(self) -> int:

@@ -2,80 +2,53 @@
 
 GPT-2 small as published, sixteen sequences of 1,024 tokens, predicted on a T4: each technique is added to those before
 it. None changes what is trained. The plain step does not fit the card, so all are predicted on one of endless memory.
+The loop and the lines are cells of notebook 19.
 """
 
 import json
-from functools import partial
 from typing import Any
+from unittest.mock import patch
 
-import torch
-
-from memlab.data import batches
+from memlab import drawings
 from memlab.files import write_atomically
-from memlab.nets import GPT, GPT2_SMALL
+from memlab.nets import GPT2_SMALL
 from memlab.run import Run
 from memlab.shipped import shipped_folder
-from memlab.techniques.chunked_loss import chunked_cross_entropy
-from memlab.techniques.offload import HostOptimizer
 from memlab.vgpu.gpu import VirtualGpu
+from tests.notebooks.cells import ROOT, code_cells, needed, run
 
 FILE = shipped_folder() / "recorded" / "bill.json"
 CARD = "T4"
-BATCH, CONTEXT = 16, 1024
-AdamW = partial(torch.optim.AdamW, lr=1e-4)
-# The notebook that teaches it, its name, and what it changes in the loop.
-LADDER = (
-    ("00", "the plain loop", {}),
-    ("01", "AdamW fused", {"optimizer": partial(AdamW, fused=True)}),
-    ("03", "2 micro-batches of 8", {"parts": 2}),
-    ("04", "float16 autocast", {"half": True}),
-    ("06", "every block checkpointed", {"checkpoint_every": 1}),
-    ("11", "AdamW on the host", {"optimizer": partial(HostOptimizer, make_optimizer=partial(AdamW, fused=True))}),
-    ("13b", "the loss in chunks", {"tokens_a_chunk": 256}),
-)
+BATCH = 16
 
 
-def train(device, *, parts=1, half=False, checkpoint_every=0, optimizer=AdamW, tokens_a_chunk=0, sizes=GPT2_SMALL):
-    """The loop with a switch for each technique."""
-    model = GPT(**sizes, checkpoint_every=checkpoint_every).to(device)
-    optimizer = optimizer(model.parameters())
-    scaler = torch.amp.GradScaler(device.type, enabled=half)
-    for rows, goals in batches(BATCH, min(CONTEXT, sizes["context"])):
-        for some, targets in zip(rows.chunk(parts), goals.chunk(parts), strict=True):
-            with torch.autocast(device.type, torch.float16, enabled=half):
-                loss = loss_of(model, some.to(device), targets.to(device), tokens_a_chunk) / parts
-            scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad()
-        yield loss
+def cells() -> dict[str, Any]:
+    """The names that the cells of notebook 19 make, up to its lines."""
+    every = code_cells(ROOT / "notebooks" / "19_twenty_times.ipynb")
+    wanted = [cell for cell in every if "LADDER = " in cell or "def train(" in cell]
+    with patch.object(drawings, "bill"):  # which there may be no record for yet
+        return run(needed(every, wanted))[0]
 
 
-def loss_of(model, rows, targets, tokens_a_chunk):
-    """The mean over all tokens, so many at a time; 0 for all at once."""
-    if not tokens_a_chunk:
-        return model(rows, targets)
-    chunks = max(1, targets.numel() // tokens_a_chunk)
-    return chunked_cross_entropy(model.features(rows), model.head.weight, targets, chunks=chunks)
-
-
-def rungs(ladder=LADDER) -> list[dict[str, Any]]:
+def rungs() -> list[dict[str, Any]]:
     """Every line of the bill."""
-    settings: dict[str, Any] = {}
+    space = cells()
+    settings: dict[str, Any] = {"batch_size": BATCH, "sizes": GPT2_SMALL}
     found = []
-    for notebook, name, change in ladder:
+    for notebook, name, change in space["LADDER"]:
         settings = settings | change
         device = VirtualGpu(CARD)
         device.card = device.card.endless
-        trace = Run(train, settings, device, steps=2).complete()
+        trace = Run(space["train"], settings, device, steps=2).complete()
         taken = {str(category): count for category, count in trace.by_category.items()}
-        found.append({"notebook": notebook, "name": name, "by_category": taken})
+        seconds = {"least_seconds": trace.least_seconds, "likely_seconds": trace.likely_seconds}
+        found.append({"notebook": notebook, "name": name, "by_category": taken} | seconds)
     return found
 
 
 def bill() -> dict[str, Any]:
     """The record that ``memlab/drawings/bill.py`` reads."""
-    batch = f"{BATCH} \u00d7 {CONTEXT:,} tokens"
+    batch = f"{BATCH} \u00d7 {GPT2_SMALL['context']:,} tokens"
     return {"model": "GPT-2 small", "batch": batch, "card": CARD, "rungs": rungs()}
 
 

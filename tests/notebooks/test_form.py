@@ -23,7 +23,11 @@ REWRITTEN = (
     "12",
     "13",
     "13b",
+    "14",
     "15",
+    "17",
+    "18",
+    "19",
 )  # the others have the older form still
 NEW = [path for path in NOTEBOOKS if path.stem.partition("_")[0] in REWRITTEN]
 OLD = [path for path in NOTEBOOKS if path not in NEW]
