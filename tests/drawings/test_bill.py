@@ -58,5 +58,5 @@ def test_the_ladder_has_the_bytes_and_the_seconds_of_every_line():
     assert sum(bar.get_width() for bar in takes.patches) == sum(rung.peak for rung in rungs)
     seconds = [rung.likely_seconds for rung in rungs] + [rung.least_seconds for rung in rungs]
     assert [bar.get_width() for bar in lasts.patches] == seconds
-    assert takes.texts[-1].get_text().endswith("23 times less")
+    assert any(text.get_text().endswith("23 times less") for text in takes.texts)
     assert [label.get_text() for label in takes.get_yticklabels()] == [rung.name for rung in rungs]
