@@ -8,6 +8,7 @@ from memlab.data import batches
 from memlab.drawings.adapter import matrices_of
 from memlab.drawings.block import kept_by
 from memlab.drawings.lives import held_by_blocks
+from memlab.drawings.operations import written_by
 from memlab.drawings.owners import alive
 from memlab.drawings.parts import parts_of
 from memlab.drawings.per_weight import bytes_per_weight
@@ -237,4 +238,24 @@ def test_a_fused_attention_keeps_no_table_of_scores():
     assert 4 * units <= without < 5 * units
     picture = drawings.scores(pairs, "blocks.1.attention", title="never made")
     assert len(picture.axes[0].patches) == 4
+    assert picture.png().startswith(b"\x89PNG")
+
+
+def by_formula(x):
+    return 0.5 * x * (1 + torch.tanh(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_an_operation_writes_and_what_is_kept_of_it():
+    x = torch.randn(64, 64)
+    whole = torch.nn.functional.gelu
+    compiled = torch.compile(by_formula, backend="aot_eager_decomp_partition")
+    formula, fused, planned = (written_by(function, x) for function in (by_formula, whole, compiled))
+    assert formula.names == ("x", "mul", "tanh", "add", "mul")
+    assert formula.kept == {1, 2, 3}
+    assert (fused.names, fused.kept) == (("x", "gelu"), {0})
+    assert planned.kept == {0}
+    assert set(planned.names[1:]) == {"kernel"}
+    picture = drawings.operations({"formula": by_formula, "fused": whole}, x, title="less")
+    assert len(picture.axes[0].patches) == 5 + 2
     assert picture.png().startswith(b"\x89PNG")
