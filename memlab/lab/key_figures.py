@@ -1,6 +1,7 @@
 """The figure that a notebook is about, predicted, beside what PyTorch's CUDA allocator counts for the same loop."""
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,8 +11,10 @@ from memlab.lab.report import Table, table
 from memlab.protocol import Train
 from memlab.run import measure, predict
 from memlab.trace import Trace
+from memlab.tracking.collectives import COLLECTIVES
+from memlab.tracking.internals import TorchDispatchMode
 from memlab.vgpu.cards import card_like
-from memlab.vgpu.ranks import process_group
+from memlab.vgpu.ranks import process_group, with_results
 
 RECORD = "key-figures.json"  # written by ``python -m tests.standin T4 -m tests.cuda.key_figures``
 
@@ -43,8 +46,17 @@ def count(train: Train, /, *, world_size: int | None = None, **settings: Any) ->
     The others are not there: collectives answer at once and send nothing, which PyTorch's allocator does not see.
     NCCL's own buffers, which are not PyTorch's, are not made.
     """
-    with process_group(world_size, 0):
+    answered = nullcontext() if world_size is None else _Answered()  # type: ignore[no-untyped-call]  # of PyTorch
+    with process_group(world_size, 0), answered:
         return measure(train, device="cuda", **settings)
+
+
+class _Answered(TorchDispatchMode):
+    """Gives what collectives answer to who waits for it, as DDP does: the process group alone answers nothing."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **kwargs or {})
+        return with_results(self, args, out) if func.overloadpacket in COLLECTIVES else out
 
 
 def _measured(train: Train, settings: dict[str, Any]) -> Table:

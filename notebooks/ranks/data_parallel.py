@@ -17,17 +17,17 @@ def train(
     heads=4,
     context=32,
     vocabulary=256,
+    checkpoint_every=0,
     bucket_view=False,
-    static_graph=False,
-    bucket_mib=25,
+    fused=None,
+    **options,
 ):
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = GPT(
-        depth=depth, width=width, heads=heads, context=context, vocabulary=vocabulary
-    ).to(device)
-    options = {"gradient_as_bucket_view": bucket_view, "static_graph": static_graph}
-    model = DDP(model, bucket_cap_mb=bucket_mib, **options)
-    optimizer = torch.optim.AdamW(model.parameters())
+    sizes = {"depth": depth, "width": width, "heads": heads, "context": context}
+    sizes |= {"vocabulary": vocabulary, "checkpoint_every": checkpoint_every}
+    model = GPT(**sizes).to(device)
+    model = DDP(model, gradient_as_bucket_view=bucket_view, **options)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
     mine = slice(rank * batch_per_rank, (rank + 1) * batch_per_rank)
     for tokens, targets in batches(ranks * batch_per_rank, context):
         loss = model(tokens[mine].to(device), targets[mine].to(device))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from memlab import predict
+from memlab import measure, predict
 from memlab.lab import key_figure, key_figures
 from memlab.lab.recorded import folder
 from memlab.vgpu.cards import CARDS, card_like
@@ -67,3 +67,17 @@ def test_a_card_is_known_by_what_cuda_tells_of_it():
     for card in CARDS.values():
         assert card_like(card.sm, card.processors, card.capacity + 2**20) == card
     assert card_like(80, 108, CARDS["A100-40GB"].capacity // 2) is None
+
+
+def test_ddp_is_answered_by_ranks_that_are_not_there(monkeypatch):
+    def with_ddp(device):
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).to(device))
+        while True:
+            loss = model(torch.ones(1, 64, device=device)).sum()
+            loss.backward()
+            yield loss
+
+    monkeypatch.setattr(key_figures, "measure", lambda train, device: measure(train, device="cpu"))
+    run = key_figures.count(with_ddp, world_size=2)
+    assert run.start["communication"] == 4 * 65 * 64
+    assert None not in run.losses
