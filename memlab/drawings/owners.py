@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from memlab.trace import Event, Storage, Trace
 
-LAYER = re.compile(r"^[^.]+(\.\d+)?")  # "blocks.3.mlp.0" is in "blocks.3"
+# "blocks.3.mlp.0" is in "blocks.3", "transformer.h.3.mlp" in "transformer.h.3", and "head" in "head".
+LAYER = re.compile(r"^(?:[^.]+\.)*?[^.]+(\.\d+)|^[^.]+")
 
 
 class Alive(NamedTuple):

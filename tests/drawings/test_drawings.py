@@ -9,7 +9,7 @@ from memlab.drawings.adapter import matrices_of
 from memlab.drawings.block import kept_by
 from memlab.drawings.lives import held_by_blocks
 from memlab.drawings.operations import written_by
-from memlab.drawings.owners import alive
+from memlab.drawings.owners import LAYER, alive
 from memlab.drawings.parts import parts_of
 from memlab.drawings.per_weight import bytes_per_weight
 from memlab.drawings.scores import kept_by_layer
@@ -259,3 +259,17 @@ def test_what_an_operation_writes_and_what_is_kept_of_it():
     picture = drawings.operations({"formula": by_formula, "fused": whole}, x, title="less")
     assert len(picture.axes[0].patches) == 5 + 2
     assert picture.png().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "number"),
+    [
+        ("blocks.3.mlp.0", "blocks.3", ".3"),
+        ("transformer.h.3.mlp.c_fc.weight", "transformer.h.3", ".3"),
+        ("head", "head", None),
+        ("token_embedding.weight", "token_embedding", None),
+    ],
+)
+def test_a_numbered_layer_may_lie_deep_in_the_model_of_a_library(name, layer, number):
+    found = LAYER.match(name)
+    assert (found[0], found[1]) == (layer, number)

@@ -29,6 +29,7 @@ REWRITTEN = (
     "17",
     "18",
     "19",
+    "20",
 )  # the others have the older form still
 NEW = [path for path in NOTEBOOKS if path.stem.partition("_")[0] in REWRITTEN]
 OLD = [path for path in NOTEBOOKS if path not in NEW]
