@@ -207,6 +207,8 @@ def _mark_peak(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
     where = " · ".join(part for part in (trace.peak_phase, trace.peak_module) if part)
     at = moments[trace.peak_index]
     left = at < moments[-1] / 2
+    # The needle stands for what was alive for too short a time to be drawn.
+    axes.vlines(at, 0, trace.peak_allocated, color=INK, linewidth=0.6)
     axes.plot(at, trace.peak_allocated, "o", color=INK, markersize=5)
     axes.annotate(
         f"peak {trace.peak_text} · {where}",

@@ -5,7 +5,7 @@ The record is ``notebooks/recorded/bill.json``; ``python -m tests.notebooks.bill
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -66,13 +66,17 @@ def record() -> Record:
     return Record(**fields | {"rungs": tuple(Rung(**rung) for rung in fields["rungs"])})
 
 
-def bill(notebook: str) -> Picture:
+def bill(notebook: str, *, until: str = "") -> Picture:
     """Draw what the series has saved up to a notebook, and pale what later ones will save.
 
     Args:
         notebook: its number, as ``"06"``. One whose technique has no line of its own marks none.
+        until: the number of the last line to draw, where the rest is to be guessed.
     """
     found = record()
+    if until:
+        shown = [rung.notebook for rung in found.rungs].index(until) + 1
+        found = replace(found, rungs=found.rungs[:shown])
     title = _title(found, notebook)
     picture = Picture(title, height=1.3 + ROW * len(found.rungs))
     axes = picture.add_subplot()

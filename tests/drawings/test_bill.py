@@ -52,6 +52,12 @@ def test_a_peak_is_the_sum_of_its_parts():
     assert format_bytes(Rung("00", "plain", {"parameter": 1024, "gradient": 1024}, 1.0, 2.0).peak) == "2.00 KiB"
 
 
+def test_a_line_that_is_to_be_guessed_is_not_drawn():
+    (axes,) = bill("19", until="13b").axes
+    assert axes.get_yticklabels()[-1].get_text() == "13b  the loss in chunks"
+    assert "878" not in bill("19", until="13b").sentence
+
+
 def test_the_ladder_has_the_bytes_and_the_seconds_of_every_line():
     takes, lasts = ladder("all of it").axes
     rungs = record().rungs

@@ -437,7 +437,8 @@ class Chart {
       [[right - 4, base, "end"], [left + 4, base, "start"], [(left + right) / 2, base, "middle"]]);
   }
 
-  // A dot at the peak, or a cross where memory ran out, and its text.
+  // A dot at the peak, or a cross where memory ran out, and its text. The needle below the dot stands for what was alive
+  // for too short a time to be drawn.
   peak(step, name, taken) {
     const { oom } = step.trace, { size } = this;
     const moment = oom ? step.count : step.peakAt, part = this.xsOf.get(step)[moment];
@@ -445,7 +446,7 @@ class Chart {
     const x = this.left + part * this.width, y = this.y(step.allocated[moment]);
     const dot = oom
       ? `<path class="memlab-cross" d="M${x - 6} ${y - 6}l12 12m0 -12l-12 12"/>`
-      : `<circle class="memlab-dot${step === this.step ? "" : " memlab-hollow"}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${size / 3}"/>`;
+      : `<path class="memlab-needle" d="M${x.toFixed(1)} ${y.toFixed(1)}V${this.y(0).toFixed(1)}"/><circle class="memlab-dot${step === this.step ? "" : " memlab-hollow"}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${size / 3}"/>`;
     taken.push({ left: x - 6, right: x + 6, top: y - 6, bottom: y + 6 });
     const heights = [-0.7, -1, -1.5, -2, -2.8, -3.6, 1.6, 2.4, 3.2].map((lines) => y + lines * size);
     const tried = heights.flatMap((base) => [[x, base, "middle"], [x + 10, base, "start"], [x - 10, base, "end"]]);
