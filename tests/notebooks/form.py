@@ -19,12 +19,11 @@ DEPTH = "## Going deeper"
 # What only puts a table or a sentence together; so do lines with an f-string, or with
 # the bars of a table. A plot, a Saving or a Claim is a result, and a line that is a text and nothing else is prose.
 REPORTING = {"say", "table", "categories", "peaks", "Markdown", "display", "print", "format_bytes", "format_seconds"}
-WORDS_A_MINUTE = 200
 
 
 @dataclass(frozen=True)
 class Form:
-    """Of one notebook: the place of its lab and the words before it; of its core, what a reader sees.
+    """Of one notebook: the place of its lab; of its core, what a reader sees.
 
     Attributes:
         core_words: outside of what is folded.
@@ -36,7 +35,6 @@ class Form:
     """
 
     cells_before_lab: int
-    words_before_lab: int
     core_cells: int
     core_words: int
     core_lines: int
@@ -47,11 +45,6 @@ class Form:
     drawings: int
     tools: int
     claims_without_source: int
-
-    @property
-    def minutes_before_lab(self) -> float:
-        """Of reading."""
-        return self.words_before_lab / WORDS_A_MINUTE
 
 
 def form(notebook: dict[str, Any]) -> Form:
@@ -66,7 +59,6 @@ def form(notebook: dict[str, Any]) -> Form:
     everything = [line for kind, text in cells if kind == "code" for line in text.splitlines()]
     return Form(
         cells_before_lab=lab,
-        words_before_lab=sum(len(text.split()) for kind, text in core[:lab] if kind == "markdown"),
         core_cells=len(core),
         core_words=sum(map(words, prose)),
         core_lines=sum(bool(line.strip()) for text in shown for line in text.splitlines()),

@@ -7,35 +7,8 @@ import pytest
 from tests.notebooks.cells import NOTEBOOKS
 from tests.notebooks.form import DEPTH, fold, form, share_of_reporting
 
-REWRITTEN = (
-    "00",
-    "01",
-    "02",
-    "03",
-    "04",
-    "05",
-    "06",
-    "07",
-    "08",
-    "09",
-    "10",
-    "11",
-    "12",
-    "13",
-    "13b",
-    "14",
-    "15",
-    "16",
-    "17",
-    "18",
-    "19",
-    "20",
-)  # the others have the older form still
-NEW = [path for path in NOTEBOOKS if path.stem.partition("_")[0] in REWRITTEN]
-OLD = [path for path in NOTEBOOKS if path not in NEW]
 
-
-@pytest.mark.parametrize("notebook", NEW, ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_read_and_tried_in_half_an_hour(notebook):
     it = form(json.loads(notebook.read_text(encoding="utf-8")))
     assert it.cells_before_lab < 6
@@ -49,17 +22,6 @@ def test_a_notebook_is_read_and_tried_in_half_an_hour(notebook):
     assert it.drawings >= 1
     assert it.tools >= 5
     assert it.claims_without_source == 0
-
-
-@pytest.mark.parametrize("notebook", OLD, ids=lambda path: path.stem)
-def test_a_notebook_is_taught_in_25_minutes(notebook):
-    it = form(json.loads(notebook.read_text(encoding="utf-8")))
-    assert it.cells_before_lab < 10
-    assert it.minutes_before_lab < 3
-    assert it.core_cells <= 40
-    assert it.longest_cell <= 15
-    assert it.longest_line <= 88
-    assert it.reporting <= 0.15
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -82,7 +44,7 @@ def test_the_figures_of_a_notebook():
         cell("code", "x = " + "1 + " * 30 + "1\n" * 20, 4),
     ]
     it = form({"cells": cells, "metadata": {}})
-    assert (it.cells_before_lab, it.words_before_lab, it.core_cells, it.longest_cell) == (2, 6, 3, 2)
+    assert (it.cells_before_lab, it.core_cells, it.longest_cell) == (2, 3, 2)
     assert it.longest_line == 125
     assert (it.core_words, it.core_lines, it.claims_without_source) == (5, 3, 0)
     assert not it.has_bill
