@@ -7,11 +7,11 @@ import torch
 from matplotlib.patches import FancyBboxPatch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlab.palette import CATEGORY_COLORS, INK, QUIET_INK
 from memlab.plots import SMALL, Picture
 from memlab.trace import Category
+from memlab.tracking.internals import TorchDispatchMode
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 KEPT = CATEGORY_COLORS[Category.ACTIVATION]
