@@ -1,7 +1,6 @@
 """The figure that a notebook is about, predicted, beside what PyTorch's CUDA allocator counts for the same loop."""
 
 import json
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,10 +10,6 @@ from memlab.lab.report import Table, table
 from memlab.protocol import Train
 from memlab.run import measure, predict
 from memlab.trace import Trace
-from memlab.tracking.collectives import COLLECTIVES
-from memlab.tracking.internals import TorchDispatchMode
-from memlab.vgpu.cards import card_like
-from memlab.vgpu.ranks import process_group, with_results
 
 RECORD = "key-figures.json"  # written by ``python -m tests.standin T4 -m tests.cuda.key_figures``
 
@@ -46,20 +41,15 @@ def count(train: Train, /, *, world_size: int | None = None, **settings: Any) ->
     The others are not there: collectives answer at once and send nothing, which PyTorch's allocator does not see.
     NCCL's own buffers, which are not PyTorch's, are not made.
     """
-    answered = nullcontext() if world_size is None else _Answered()  # type: ignore[no-untyped-call]  # of PyTorch
-    with process_group(world_size, 0), answered:
+    from memlab.vgpu.alone import alone  # here, because a PyTorch that cannot carry the virtual GPU can still measure
+
+    with alone(world_size):
         return measure(train, device="cuda", **settings)
 
 
-class _Answered(TorchDispatchMode):
-    """Gives what collectives answer to who waits for it, as DDP does: the process group alone answers nothing."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **kwargs or {})
-        return with_results(self, args, out) if func.overloadpacket in COLLECTIVES else out
-
-
 def _measured(train: Train, settings: dict[str, Any]) -> Table:
+    from memlab.vgpu.cards import card_like  # here, as above
+
     card = torch.cuda.get_device_properties(torch.cuda.current_device())
     run = count(train, **settings)
     source = f"measured on this {card.name}, just now" + (", out of memory" if run.oom else "")

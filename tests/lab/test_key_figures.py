@@ -26,6 +26,7 @@ def written(shown):
     return {name: int(count.replace(",", "")) for name, count, _ in shown.rows}
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # which torch.compile and torch.distributed have
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_prediction_of_a_notebook_is_what_pytorch_counts_on_the_stand_in(notebook):
     if (found := asked(notebook)) is None:
