@@ -112,6 +112,9 @@ def test_the_names_are_those_that_deepspeed_asks_for():
 def test_the_record_of_notebook_18_is_what_is_predicted():
     kept = json.loads(record.FILE.read_text(encoding="utf-8"))
     assert [(key, does) for key, does, _ in kept["keys"]] == [(key, does) for key, does, _ in record.KEYS]
-    assert kept["stages"]["stage 2"]["2"] == record.peak(record.TWO, ranks=2)
+    # Not to the byte: what DeepSpeed holds in cycles is freed when Python collects them, earlier or later.
+    assert kept["stages"]["stage 2"]["2"] == pytest.approx(record.peak(record.TWO, ranks=2), rel=1e-3)
     if kept["deepspeed"] == deepspeed.__version__:
-        assert {key: peak for key, _, peak in kept["keys"]}[record.BASE] == record.peak(record.TWO)
+        assert {key: peak for key, _, peak in kept["keys"]}[record.BASE] == pytest.approx(
+            record.peak(record.TWO), rel=1e-3
+        )
