@@ -16,6 +16,7 @@ from memlab.errors import BadTrain, BadValue
 from memlab.run import Run, measure, sweep
 from memlab.trace import Category, Trace
 from tests.device import DEVICE, counted_by_hand
+from tests.waiting import wait_for
 
 
 def train(device, *, batch_size=8, width=32, depth=3):
@@ -187,7 +188,7 @@ def test_an_error_inside_backward_frees_the_branches_that_wait(branch):
     before = live_storages()
     with pytest.raises(ZeroDivisionError):
         measure(forked, device=DEVICE)
-    assert live_storages() - before == set()
+    wait_for(lambda: live_storages() <= before)  # on a card backward has a thread of its own, which lets go later
 
 
 @counted_by_hand
