@@ -6,22 +6,20 @@ from typing import Any
 
 import torch
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from memlab.palette import CATEGORY_COLORS, INK, QUIET_INK
-from memlab.plots import SMALL, Picture
-from memlab.trace import Category
+from memlab.drawings.boxes import address, draw_box
+from memlab.palette import INK
+from memlab.plots import SMALL, Picture, write_title
 
 ROW = 0.78  # inches
 STEP = 2.0  # from one tensor to the next; a box is 1 wide
-KEPT = CATEGORY_COLORS[Category.ACTIVATION]
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What autograd keeps of one chain of layers, of tensors as large as the first.
+    """The tensors of one chain of layers that are as large as the first, and which of them autograd keeps.
 
     Attributes:
         memories: which memory each tensor lies in, from the input to the last output, by number.
@@ -60,11 +58,7 @@ def kept(chains: Mapping[str, nn.Sequential], x: torch.Tensor, *, title: str) ->
     longest = max(map(len, chains.values()))
     axes.set(xlim=(-3.0, STEP * longest + 2.3), ylim=(len(found) - 0.45, -0.6), xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
-    axes.set_title(title, loc="left", fontsize=11, color=INK, pad=18)
-    note = "a box is a tensor, filled if autograd keeps it until backward; run just now"
-    axes.annotate(
-        note, (0, 1), (0, 4), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL, color=QUIET_INK
-    )
+    write_title(axes, title, "a box is a tensor, filled if autograd keeps it until backward; run just now")
     return picture
 
 
@@ -83,20 +77,16 @@ def chain_of(layers: nn.Sequential, x: torch.Tensor) -> Chain:
         for place, layer in enumerate(layers):  # noqa: B007 (note reads it)
             tensors.append(layer(tensors[-1]))
     numbers: dict[int, int] = {}
-    memories = tuple(numbers.setdefault(_address(tensor), len(numbers)) for tensor in tensors)
-    large = [(at, _address(tensor)) for at, tensor in saved if tensor.shape == x.shape]
+    memories = tuple(numbers.setdefault(address(tensor), len(numbers)) for tensor in tensors)
+    large = [(at, address(tensor)) for at, tensor in saved if tensor.shape == x.shape]
     own = {at for at, address in large if address not in numbers}
     return Chain(memories, frozenset(numbers[a] for _, a in large if a in numbers), frozenset(own))
-
-
-def _address(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def _draw_chain(axes: Axes, row: int, layers: nn.Sequential, chain: Chain) -> None:
     for memory in range(max(chain.memories) + 1):
         places = [place for place, one in enumerate(chain.memories) if one == memory]
-        _draw_box(axes, STEP * places[0] - 0.5, STEP * places[-1] + 0.5, row, is_kept=memory in chain.kept)
+        draw_box(axes, STEP * places[0] - 0.5, STEP * places[-1] + 0.5, row, is_kept=memory in chain.kept, height=0.44)
     for place, layer in enumerate(layers):
         middle = STEP * (place + 0.5)
         is_in_place = chain.memories[place] == chain.memories[place + 1]
@@ -109,13 +99,6 @@ def _draw_chain(axes: Axes, row: int, layers: nn.Sequential, chain: Chain) -> No
         look: dict[str, Any] = {"ha": "center", "fontsize": SMALL - 1, "color": color}
         axes.text(middle, height, name, va="center" if is_in_place else "bottom", **look)
         if place in chain.copies:
-            _draw_box(axes, middle - 0.42, middle + 0.42, row + 0.33, height=0.2, is_kept=True)
+            draw_box(axes, middle - 0.42, middle + 0.42, row + 0.33, height=0.2, is_kept=True)
             look["color"] = "white"
             axes.text(middle, row + 0.33, "copy", va="center", **look | {"fontsize": SMALL - 2})
-
-
-def _draw_box(axes: Axes, left: float, right: float, row: float, *, is_kept: bool, height: float = 0.44) -> None:
-    look: dict[str, Any] = {"facecolor": KEPT, "edgecolor": KEPT} if is_kept else {"facecolor": "white"}
-    look |= {} if is_kept else {"edgecolor": QUIET_INK, "linestyle": "--"}
-    corner = (left, row - height / 2)
-    axes.add_patch(FancyBboxPatch(corner, right - left, height, boxstyle="round,pad=0,rounding_size=0.08", **look))

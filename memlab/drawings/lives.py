@@ -8,10 +8,11 @@ from matplotlib.axes import Axes
 
 from memlab.categories import Phase
 from memlab.drawings.owners import LAYER
+from memlab.drawings.steps import frame_step
 from memlab.palette import CATEGORY_COLORS, INK, PHASE_SHADE, QUIET_INK
 from memlab.plots import SMALL, Picture, sources
 from memlab.trace import Category, Trace
-from memlab.units import format_bytes, format_seconds
+from memlab.units import format_bytes
 
 COMPUTED = {Category.ACTIVATION: "kept from forward", Category.RECOMPUTED: "computed again in backward"}
 ROW = 0.19  # inches
@@ -37,12 +38,7 @@ def lives(traces: Mapping[str, Trace], *, title: str) -> Picture:
     longest = max(trace.seconds[-1] for trace in traces.values())
     for axes, (name, trace) in zip(every, traces.items(), strict=True):
         _draw_rows(axes, trace, {block: found[name].get(block, {}) for block in names}, most)
-        axes.set(xlim=(0, longest), xticks=[])
-        axes.set_title(f"{name}: peak {trace.peak_text}", loc="left", fontsize=SMALL, color=INK)
-        clock = "estimated" if trace.source == "predicted" else "measured"
-        axes.set_xlabel(f"{format_seconds(trace.seconds[-1])} a step, {clock}", fontsize=SMALL, color=QUIET_INK)
-        axes.tick_params(axis="y", length=0)
-        axes.spines[["top", "right"]].set_visible(False)
+        frame_step(axes, name, trace, longest)
     every[0].set_yticks(range(len(names)), [name.rpartition(".")[2] for name in names], fontsize=SMALL)
     every[0].set_ylabel("block", fontsize=SMALL, color=QUIET_INK)
     every[0].set_ylim(len(names) - 0.4, -1.6)

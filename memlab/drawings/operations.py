@@ -1,25 +1,23 @@
-"""What a function writes, operation by operation, and what of it autograd keeps: as it is, fused by hand, compiled."""
+"""A function operation by operation: the tensors that it writes, and those of them that autograd keeps."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from matplotlib.patches import FancyBboxPatch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
-from memlab.palette import CATEGORY_COLORS, INK, QUIET_INK
-from memlab.plots import SMALL, Picture
-from memlab.trace import Category
+from memlab.drawings.boxes import address, draw_box
+from memlab.palette import INK
+from memlab.plots import SMALL, Picture, write_title
 from memlab.tracking.internals import TorchDispatchMode
 
 Function = Callable[[torch.Tensor], torch.Tensor]
-KEPT = CATEGORY_COLORS[Category.ACTIVATION]
 ROW = 0.62  # inches
 
 
 class Written(NamedTuple):
-    """What one call of a function writes: its input, then each tensor as large as it, and which of them are kept."""
+    """The tensors of one call of a function: its input, then each tensor as large as it, and which of them are kept."""
 
     names: tuple[str, ...]
     kept: frozenset[int]
@@ -41,23 +39,15 @@ def operations(functions: Mapping[str, Function], x: torch.Tensor, *, title: str
         axes.text(-0.7, row, name, ha="right", va="center", fontsize=SMALL, color=INK)
         for place, operation in enumerate(one.names):
             filled = place in one.kept
-            look: dict[str, Any] = {
-                "facecolor": KEPT if filled else "white",
-                "edgecolor": KEPT if filled else QUIET_INK,
-            }
-            look |= {} if filled else {"linestyle": "--"}
-            corner = (place - 0.44, row - 0.3)
-            axes.add_patch(FancyBboxPatch(corner, 0.88, 0.6, boxstyle="round,pad=0,rounding_size=0.08", **look))
+            draw_box(axes, place - 0.44, place + 0.44, row, is_kept=filled, height=0.6)
             color = "white" if filled else INK
             axes.text(place, row, operation, ha="center", va="center", fontsize=SMALL, color=color)
         told = f"writes {len(one.names) - 1}, keeps {len(one.kept)}"
         axes.text(longest - 0.3, row, told, va="center", fontsize=SMALL, color=INK, fontweight="bold")
     axes.set(xlim=(-2.4, longest + 2.2), ylim=(len(found) - 0.5, -0.5), xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
-    axes.set_title(title, loc="left", fontsize=11, color=INK, pad=18)
     note = "a box is a tensor: the input x, then what each operation of forward writes; filled: kept for backward"
-    place_of_note: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(note, (0, 1), (0, 4), fontsize=SMALL, color=QUIET_INK, **place_of_note)
+    write_title(axes, title, note)
     return picture
 
 
@@ -83,8 +73,8 @@ def written_by(function: Function, x: torch.Tensor) -> Written:
     names = ["x", *(name for name, _ in seen.outputs)]
     if is_compiled:
         names[1:] = ["kernel"] * _large_allocations(function, x)
-    addresses = [_address(x), *(_address(tensor) for _, tensor in seen.outputs)]
-    kept = {_address(tensor) for tensor in saved if tensor.numel() == x.numel()}
+    addresses = [address(x), *(address(tensor) for _, tensor in seen.outputs)]
+    kept = {address(tensor) for tensor in saved if tensor.numel() == x.numel()}
     return Written(tuple(names), frozenset(place for place, one in enumerate(addresses) if one in kept))
 
 
@@ -95,12 +85,12 @@ class _Outputs(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.outputs: list[tuple[str, torch.Tensor]] = []
         self.numel = x.numel()
-        self.known = {_address(x)}
+        self.known = {address(x)}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
-        if isinstance(output, torch.Tensor) and output.numel() == self.numel and _address(output) not in self.known:
-            self.known.add(_address(output))
+        if isinstance(output, torch.Tensor) and output.numel() == self.numel and address(output) not in self.known:
+            self.known.add(address(output))
             self.outputs.append((str(func).split(".")[1], output))
         return output
 
@@ -111,7 +101,3 @@ def _large_allocations(function: Function, x: torch.Tensor) -> int:
     events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
     ours = [event for event in events if event.device_type().name.lower() == x.device.type]
     return sum(event.nbytes() >= x.nbytes for event in ours)
-
-
-def _address(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()

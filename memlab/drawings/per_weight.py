@@ -1,4 +1,4 @@
-"""What an optimizer keeps for each weight of a network: a little bar for each byte."""
+"""The bytes that an optimizer keeps for each weight of a network: a little bar for each byte."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

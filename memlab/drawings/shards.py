@@ -1,4 +1,4 @@
-"""What each of several cards holds when the optimizer makes its step: whole copies, or pieces."""
+"""Several cards as the optimizer makes its step: whole copies, or pieces on each."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from memlab.categories import Phase
+from memlab.drawings.steps import frame_step
 from memlab.palette import CATEGORY_COLORS, INK, PHASE_SHADE, QUIET_INK
 from memlab.plots import SMALL, Picture, sources
 from memlab.trace import Category, Trace
-from memlab.units import format_bytes, format_seconds
+from memlab.units import format_bytes
 
 LEAST = 0.08  # of the peak: a smaller tensor has no bar
 COMPUTED = (Category.HELD, Category.ACTIVATION, Category.RECOMPUTED, Category.TEMPORARY)
@@ -50,12 +51,7 @@ def spans(traces: Mapping[str, Trace], *, names: Mapping[str, str], title: str, 
         for one in found[name]:
             _draw_span(axes, trace, rows.index(names.get(one.op, one.op)), one)
         axes.axvline(trace.seconds[trace.peak_index], color=INK, linestyle=":", linewidth=1.5)
-        axes.set(xlim=(0, longest), xticks=[])
-        axes.set_title(f"{name}: peak {trace.peak_text}", loc="left", fontsize=SMALL, color=INK)
-        clock = "estimated" if trace.source == "predicted" else "measured"
-        axes.set_xlabel(f"{format_seconds(trace.seconds[-1])} a step, {clock}", fontsize=SMALL, color=QUIET_INK)
-        axes.tick_params(axis="y", length=0)
-        axes.spines[["top", "right"]].set_visible(False)
+        frame_step(axes, name, trace, longest)
     every[0].set_yticks(range(len(rows)), rows, fontsize=SMALL)
     every[0].set_ylim(len(rows) - 0.4, -1.3)
     picture.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)

@@ -11,7 +11,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import MethodType, ModuleType
+from types import FrameType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -165,23 +165,33 @@ def _in_the_slot(init: Callable[..., Any]) -> Callable[..., Any]:
     return initialised
 
 
-def _refusing(what: str, *, allowed: tuple[str, ...] = ()) -> Callable[..., Any]:
-    """What makes a graph of code, and runs that in the place of the code.
-
-    A library that the loop is the first to import may ask for it: running such a graph is refused later. So may modules
-    whose names begin with one of ``allowed``.
-    """
+def _refusing(what: str, *, may: Callable[[FrameType], bool] = lambda caller: False) -> Callable[..., Any]:
+    """Refuse a function that makes a graph of code, to run in the place of the code, but to callers who ``may``."""
 
     def refusing(real: Callable[..., Any]) -> Callable[..., Any]:
         def refused(*args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(2)  # behind the patch that leads here
-            if caller.f_code.co_name == "<module>" or caller.f_globals.get("__name__", "").startswith(allowed):
+            if may(caller):
                 return real(*args, **kwargs)
             raise compiled_code(what)
 
         return refused
 
     return refusing
+
+
+def _is_imported(caller: FrameType) -> bool:
+    """True while a module is imported, a library's or the loop's own."""
+    return caller.f_code.co_name == "<module>"
+
+
+def _is_a_library_imported(caller: FrameType) -> bool:
+    """True while the loop is the first to import a library, which only decorates: running the graph is refused."""
+    return _is_imported(caller) and not is_readers_own(caller.f_code.co_filename)
+
+
+def _is_imported_or_torch(caller: FrameType) -> bool:
+    return _is_imported(caller) or caller.f_globals.get("__name__", "").startswith("torch.")
 
 
 def _is_readers_own(thread: threading.Thread) -> bool:
@@ -282,8 +292,8 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch, "sparse_coo_tensor", tensors.making_sparse),
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
-    (torch, "compile", _refusing("torch.compile")),
-    (torch.jit, "script", _refusing("torch.jit.script", allowed=("torch.",))),
+    (torch, "compile", _refusing("torch.compile", may=_is_a_library_imported)),
+    (torch.jit, "script", _refusing("torch.jit.script", may=_is_imported_or_torch)),
     (torch.jit, "trace", _refusing("torch.jit.trace")),
     (torch.optim.LBFGS, "step", _to_the_end),
     (threading.Thread, "start", _refusing_threads),

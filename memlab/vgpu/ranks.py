@@ -83,7 +83,7 @@ def _changes() -> Iterator[Change]:
 
 
 def _is_alone() -> bool:
-    """Whether the other ranks of this process's group are not there."""
+    """Return True where the other ranks of this process's group are not there."""
     return distributed.is_initialized() and distributed.get_backend() == "fake"
 
 

@@ -17,19 +17,7 @@ from memlab.drawings.waiting import on_card
 from memlab.nets import GPT
 from memlab.techniques.lora import add_lora
 from memlab.trace import Category
-
-SIZES = {"depth": 3, "width": 64, "heads": 2, "context": 64, "vocabulary": 4096}
-
-
-def train(device, *, checkpoint_every=0):
-    model = GPT(**SIZES, checkpoint_every=checkpoint_every).to(device)
-    optimizer = torch.optim.AdamW(model.parameters())
-    for tokens, targets in batches(4, SIZES["context"]):
-        loss = model(tokens.to(device), targets.to(device))
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        yield loss
+from tests.drawings.loop import SIZES, train
 
 
 @pytest.fixture(scope="module")

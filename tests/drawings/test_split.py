@@ -1,26 +1,10 @@
 """The peak, divided into the model, its blocks and the loss."""
 
 import pytest
-import torch
 
 from memlab import drawings, predict
-from memlab.data import batches
 from memlab.drawings.split import BLOCKS, LOSS, MODEL, split_of
-from memlab.nets import GPT
-
-SIZES = {"depth": 2, "width": 64, "heads": 2, "context": 64, "vocabulary": 4096}
-
-
-def train(device, *, batch_size=4, **changed):
-    sizes = SIZES | changed
-    model = GPT(**sizes).to(device)
-    optimizer = torch.optim.AdamW(model.parameters())
-    for tokens, targets in batches(batch_size, sizes["context"]):
-        loss = model(tokens.to(device), targets.to(device))
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        yield loss
+from tests.drawings.loop import train
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def peak(settings: dict[str, Any], *, ranks: int = RANKS) -> int | None:
 
 
 def estimated() -> dict[str, tuple[int, int | None]]:
-    """What DeepSpeed's estimator says of weights, gradients and state in half precision, and what its engine takes."""
+    """Return DeepSpeed's estimate of weights, gradients and state in half precision, and its engine's peak."""
     stage_2 = importlib.import_module("deepspeed.runtime.zero.stage_1_and_2").estimate_zero2_model_states_mem_needs
     weights = 774_030_080
     of = {offload: stage_2(weights, num_gpus_per_node=RANKS, cpu_offload=offload)[1] for offload in (False, True)}

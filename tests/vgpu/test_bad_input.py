@@ -1,5 +1,6 @@
 """What cannot be predicted is refused in one clear sentence, with what to do."""
 
+import importlib
 import itertools
 import linecache
 import re
@@ -82,6 +83,19 @@ def test_compiling_in_the_loop(compiled):
         yield compiled(nn.Linear(3, 3).to(device))(torch.ones(3, device=device)).sum()
 
     with pytest.raises(Unpredictable, match=r"torch.compile at test_bad_input.py:\d+ cannot be predicted"):
+        predict(train)
+
+
+@pytest.mark.parametrize("line", ["model = torch.compile(model)", "model = torch.jit.trace(model, torch.ones(3))"])
+def test_compiling_in_a_module_that_the_loop_is_the_first_to_import(line, tmp_path, monkeypatch):
+    (tmp_path / "reader_of_a_graph.py").write_text(f"import torch\nmodel = torch.nn.Linear(3, 3)\n{line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "reader_of_a_graph", raising=False)
+
+    def train(device):
+        yield importlib.import_module("reader_of_a_graph").model(torch.ones(3)).sum()
+
+    with pytest.raises(Unpredictable, match="cannot be predicted"):
         predict(train)
 
 
