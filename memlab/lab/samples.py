@@ -80,7 +80,7 @@ def _images(size: int) -> tuple[Tensor, Tensor]:
 
 def _image_size(model: nn.Module) -> int:
     if isinstance(model, ViT):
-        return round(model.positions.shape[0] ** 0.5) * int(model.patches.kernel_size[0])
+        return round((len(model.positions) - 1) ** 0.5) * int(model.patches.kernel_size[0])
     return 32  # any size will do
 
 

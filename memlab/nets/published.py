@@ -1,6 +1,6 @@
 """The sizes of models that people know by name, as arguments of this package's classes."""
 
-# Radford et al. 2019: 124,439,808, 354,823,168 and 774,030,080 weights.
+# Radford et al. 2019: 124,439,808, 354,823,168, 774,030,080 and 1,557,611,200 weights.
 GPT2_SMALL = {"depth": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50_257}
 GPT2_MEDIUM = GPT2_SMALL | {"depth": 24, "width": 1024, "heads": 16}
 GPT2_LARGE = GPT2_SMALL | {"depth": 36, "width": 1280, "heads": 20}
@@ -12,3 +12,6 @@ LLAMA_8B = LLAMA_1B | {"depth": 32, "width": 4096, "hidden": 14_336, "tied": Fal
 
 # He et al. 2016: 25,557,032 weights.
 RESNET_50 = {"blocks": (3, 4, 6, 3), "bottleneck": True, "large_images": True, "classes": 1000, "inplace": True}
+
+# Dosovitskiy et al. 2021: 86,567,656 weights.
+VIT_B_16 = {"depth": 12, "width": 768, "heads": 12, "image": 224, "patch": 16, "classes": 1000}

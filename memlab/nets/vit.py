@@ -1,4 +1,4 @@
-"""A vision transformer (Dosovitskiy et al. 2021), with the loss inside."""
+"""The vision transformer of Dosovitskiy et al. 2021, with the loss inside."""
 
 import torch
 from torch import nn
@@ -11,7 +11,8 @@ from memlab.nets.gpt import Block
 class ViT(nn.Module):
     """An image classifier that returns its mean cross-entropy in nats an image.
 
-    The image is cut into patches; their mean after the last block is classified.
+    The image is cut into patches, which become tokens; a learned token before them, the class token, is classified
+    after the last block.
 
     Args:
         depth: number of blocks.
@@ -38,7 +39,8 @@ class ViT(nn.Module):
     ):
         super().__init__()
         self.patches = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)
-        self.positions = nn.Parameter(0.02 * torch.randn((image // patch) ** 2, width))
+        self.class_token = nn.Parameter(torch.zeros(width))
+        self.positions = nn.Parameter(0.02 * torch.randn(1 + (image // patch) ** 2, width))
         self.blocks = nn.ModuleList(Block(width, heads, causal=False) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
@@ -46,6 +48,7 @@ class ViT(nn.Module):
 
     def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """``images`` are ``(batch, channels, image, image)``, ``labels`` int64 ``(batch,)``; the result is a scalar."""
-        x = self.patches(images).flatten(2).transpose(1, 2) + self.positions
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_token.expand(len(patches), 1, -1), patches], dim=1) + self.positions
         x = run_layers(self.blocks, x, self.checkpoint_every)
-        return F.cross_entropy(self.head(self.norm(x).mean(dim=1)), labels)
+        return F.cross_entropy(self.head(self.norm(x)[:, 0]), labels)

@@ -18,9 +18,9 @@ def images_and_labels():
 
 
 def parameters(depth, width, positions, patch, channels, classes):
-    """Patches and positions, 12 width^2 + 13 width a block, the last norm, the head."""
+    """Patches, the class token and positions, 12 width^2 + 13 width a block, the last norm, the head."""
     return (
-        (patch * patch * channels + 1 + positions) * width
+        (patch * patch * channels + 1 + 1 + positions + 1) * width
         + depth * (12 * width**2 + 13 * width)
         + 2 * width
         + (width + 1) * classes
@@ -49,7 +49,7 @@ def test_it_starts_at_chance_and_learns():
     assert losses[-1] < 0.1
 
 
-def test_every_patch_sees_every_other():
+def test_the_class_token_sees_every_patch_of_its_image():
     model = make(depth=1)
     images, labels = images_and_labels()
     images.requires_grad_()
@@ -57,7 +57,7 @@ def test_every_patch_sees_every_other():
     with model.blocks[0].register_forward_hook(lambda module, args, output: kept.append(output)):
         model(images, labels)
     (gradient,) = torch.autograd.grad(kept[0][0, 0].sum(), images)
-    assert (gradient[0].abs().sum((0,)) > 0).all()  # the first patch depends on the last pixel
+    assert (gradient[0].abs().sum((0,)) > 0).all()  # to the last pixel
     assert (gradient[1:] == 0).all()
 
 
