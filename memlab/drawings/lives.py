@@ -16,6 +16,7 @@ from memlab.units import format_bytes
 
 COMPUTED = {Category.ACTIVATION: "kept from forward", Category.RECOMPUTED: "computed again in backward"}
 ROW = 0.19  # inches
+LETTER = 0.0105  # the width of a letter, as a part of all axes together
 
 Held = dict[str, dict[Category, list[int]]]
 
@@ -37,7 +38,8 @@ def lives(traces: Mapping[str, Trace], *, title: str) -> Picture:
     most = max(map(_highest, found.values()))
     longest = max(trace.seconds[-1] for trace in traces.values())
     for axes, (name, trace) in zip(every, traces.items(), strict=True):
-        _draw_rows(axes, trace, {block: found[name].get(block, {}) for block in names}, most)
+        letter = LETTER * len(traces) * longest
+        _draw_rows(axes, trace, {block: found[name].get(block, {}) for block in names}, most, letter)
         frame_step(axes, name, trace, longest)
     every[0].set_yticks(range(len(names)), [name.rpartition(".")[2] for name in names], fontsize=SMALL)
     every[0].set_ylabel("block", fontsize=SMALL, color=QUIET_INK)
@@ -75,14 +77,16 @@ def _highest(held: Held) -> int:
     return max(max(map(sum, zip(*of_block.values(), strict=True)), default=0) for of_block in held.values())
 
 
-def _draw_rows(axes: Axes, trace: Trace, held: Held, most: int) -> None:
+def _draw_rows(axes: Axes, trace: Trace, held: Held, most: int, letter: float) -> None:
+    """Draw the phases and the rows; a phase too short for its name, of letters ``letter`` seconds wide, has none."""
     seconds = trace.seconds
     for phase, first, last in trace.phases:
         if phase in (Phase.FORWARD, Phase.BACKWARD):
             color = PHASE_SHADE if phase == Phase.FORWARD else "white"
             axes.axvspan(seconds[first], seconds[last], color=color, zorder=0)
             middle = (seconds[first] + seconds[last]) / 2
-            axes.text(middle, -1.5, phase, ha="center", va="top", fontsize=SMALL, color=QUIET_INK)
+            if seconds[last] - seconds[first] > letter * len(phase):
+                axes.text(middle, -1.5, phase, ha="center", va="top", fontsize=SMALL, color=QUIET_INK)
     axes.axvline(seconds[-1], color=QUIET_INK, linestyle=":", linewidth=1.5)
     axes.text(seconds[-1], len(held) - 0.45, "end ", ha="right", va="bottom", fontsize=SMALL, color=QUIET_INK)
     for row, of_block in enumerate(held.values()):

@@ -80,6 +80,23 @@ def test_lives_have_one_scale(plain, checkpointed):
     assert picture.png().startswith(b"\x89PNG")
 
 
+def test_a_phase_too_short_for_its_name_has_none(plain):
+    def in_sixteen(device):
+        model = GPT(**SIZES).to(device)
+        for tokens, targets in batches(16, SIZES["context"]):
+            for x, y in zip(tokens.split(1), targets.split(1), strict=True):
+                loss = model(x.to(device), y.to(device))
+                loss.backward()
+            yield loss
+
+    names = [
+        {text.get_text() for text in drawings.lives({"mine": trace}, title="mine").axes[0].texts}
+        for trace in (predict(in_sixteen), plain)
+    ]
+    assert not {"forward", "backward"} & names[0]
+    assert {"forward", "backward"} < names[1]
+
+
 def test_what_float16_loses_is_counted_as_it_rounds():
     numbers = torch.tensor([0.0, 2.0**-26, -(2.0**-26), 2.0**-24, 1.0, 60000.0])
     picture = drawings.formats({"numbers": numbers, "scaled": 8 * numbers})
