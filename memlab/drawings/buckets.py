@@ -50,5 +50,5 @@ def buckets(filled: Sequence[tuple[int, int]], *, title: str) -> Picture:
     axes.set_yticks(range(len(filled)), [f"bucket {row}" for row in range(len(filled))], fontsize=SMALL)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
-    write_title(axes, title, "a bar is the time in which a bucket fills; then it is sent, beside backward")
+    write_title(axes, title, "a bar: where in backward a bucket fills; then it is sent while backward goes on")
     return picture
