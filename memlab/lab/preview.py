@@ -149,18 +149,18 @@ class Mixture:
             yield Storage(one.name, shape, one.dtype, one.category, start)
 
     def events(self, first: Outline, second: Outline) -> Iterator[Event]:
-        """Events of two outlines that have the same order."""
-        workspace = _workspace(first.trace)
+        """Events of two outlines that have the same order, none earlier than the one before it."""
+        workspace, now = _workspace(first.trace), 0.0
         for (gap, event), (other_gap, other) in zip(first.events, second.events, strict=True):
             if where := gap.at or other_gap.at:
                 highest = self.bytes(WORKSPACE, gap.highest, other_gap.highest)
                 level = self.bytes(WORKSPACE, gap.level, other_gap.level)
                 changes = (highest, level - highest)
-                yield from (where._replace(bytes=count, storage=workspace) for count in changes if count)
+                yield from (where._replace(bytes=c, seconds=now, storage=workspace) for c in changes if c)
             if event is not None and other is not None:
-                seconds = event.seconds + (other.seconds - event.seconds) * self.part
+                now = max(now, event.seconds + (other.seconds - event.seconds) * self.part)
                 count = self.bytes(event.category, event.bytes, other.bytes)
-                yield event._replace(bytes=count, seconds=max(0.0, seconds))
+                yield event._replace(bytes=count, seconds=now)
 
 
 def _workspace(trace: Trace) -> int:

@@ -194,6 +194,18 @@ def test_a_row_of_the_table_brings_its_settings_back(page):
     expect(panel(page).locator(".memlab-settings")).to_contain_text("batch 9")
 
 
+def test_the_axis_stands_still_where_the_peak_falls_by_little(page):
+    panel(page).get_by_label("model", exact=True).select_option("the one that Run trains")  # no card's line is near
+    number, grid = panel(page).locator(".memlab-number"), panel(page).locator(".memlab-chart .memlab-grid")
+    expect(number).to_contain_text("MiB")
+    heights = [line.get_attribute("y1") for line in grid.all()]
+    before = number.inner_text()
+    panel(page).get_by_role("slider").first.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(number).not_to_have_text(before)
+    assert [line.get_attribute("y1") for line in grid.all()] == heights
+
+
 def test_pointing_at_the_chart_asks_nobody(page):
     press(page, "Pin as A")
     chart = panel(page).locator(".memlab-chart")

@@ -57,7 +57,7 @@ DRAW = """([shown, other, width, byTime]) => {
         other: all('polyline.memlab-other').map(points)[0] ?? null,
         limits: all('line.memlab-limit').map(one => Number(one.getAttribute('y1'))),
         legend: [...picture.legend.children].map(one => one.textContent),
-        head: picture.head.innerText,
+        head: picture.head.parentElement.innerText,
     };
 }"""
 

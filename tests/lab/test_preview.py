@@ -60,6 +60,12 @@ def test_a_preview_can_be_pointed_at(ends, batch_size):
     assert len(shapes) < len({s.shape for s in exact.storages if s.category == "activation"})
 
 
+@pytest.mark.parametrize("batch_size", [2, 100, 4000, 5000])
+def test_no_event_is_earlier_than_the_one_before_it(ends, batch_size):
+    seconds = [event.seconds for event in between(*ends, batch_size, room=2**50).events]
+    assert seconds == sorted(seconds)
+
+
 def test_at_the_two_that_are_known_it_is_what_they_are(ends):
     for known in ends:
         about = between(*ends, known.number, room=2**50)

@@ -295,8 +295,10 @@ class Chart {
     const { oom } = step.trace;
     const failed = oom?.asked ? (oom.in_use || step.allocated[step.count]) + oom.asked : 0;
     const highest = Math.max(step.peak, other?.peak ?? 0, ...limits.map(([bytes]) => bytes), 1);
-    const top = alone ? largestOf(step.series.get(alone)) || 1 : Math.max(highest, Math.min(failed, 1.5 * highest));
-    this.top = top / (1 - (2.2 * size) / (this.bottom - STRIP));
+    const most = alone ? largestOf(step.series.get(alone)) || 1 : Math.max(highest, Math.min(failed, 1.5 * highest));
+    // The axis stands still while a slider is dragged, until the picture would be too low or less than half as high.
+    if (alone || !(most <= this.most && this.most < 2 * most)) this.most = most;
+    this.top = this.most / (1 - (2.2 * size) / (this.bottom - STRIP));
     const phased = byTime ? step : reference; // whose phases stand below
     const id = `memlab-clip-${Chart.drawn++}`;
     const plot = [
@@ -305,8 +307,7 @@ class Chart {
     ];
     this.box.innerHTML = `<svg class="memlab-drawing" width="100%" height="${height}" font-size="${size}" aria-hidden="true">`
       + `<clipPath id="${id}"><rect x="${this.left}" y="0" width="${this.width}" height="${height}"/></clipPath>`
-      + `<g clip-path="url(#${id})">${plot.join("")}</g>${this.axis()}${alone ? "" : this.failure(failed)}`
-      + `${this.labels(phased, other, limits, marks)}</svg><svg class="memlab-cursor" width="100%" height="${height}" aria-hidden="true"></svg>`;
+      + `<g clip-path="url(#${id})">${plot.join("")}</g>${this.axis()}${this.texts(phased, other, limits, marks, alone ? 0 : failed)}</svg><svg class="memlab-cursor" width="100%" height="${height}" aria-hidden="true"></svg>`;
     this.box.setAttribute("aria-valuemax", step.count);
     this.box.setAttribute("aria-valuemin", 0);
     this.cursor = this.box.querySelector(".memlab-cursor");
@@ -383,39 +384,43 @@ class Chart {
   }
 
   // The request that did not fit, where it would have gone.
-  failure(failed) {
-    const x = this.x(this.step.count), inUse = this.step.allocated[this.step.count];
-    if (!failed || x > this.left + this.width) return "";
+  failure(failed, taken) {
+    const left = this.x(this.step.count), inUse = this.step.allocated[this.step.count];
+    if (!failed || left > this.left + this.width) return "";
     const top = Math.max(this.y(failed), STRIP), width = Math.max(0.05 * this.width, 10);
-    return `<rect class="memlab-failed" x="${x.toFixed(1)}" y="${top.toFixed(1)}" width="${width.toFixed(1)}" `
-      + `height="${Math.max(this.y(inUse) - top, 3).toFixed(1)}"/>`;
+    const height = Math.max(this.y(inUse) - top, 3);
+    taken.push({ left, right: left + width, top, bottom: top + height });
+    return `<rect class="memlab-failed" x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${width.toFixed(1)}" height="${height.toFixed(1)}"/>`;
   }
 
-  labels(phased, other, limits, marks) {
+  // What stands in front of the areas: texts, each where it meets no other, the peaks, and a request that failed.
+  texts(phased, other, limits, marks, failed) {
     const taken = [];
-    const names = this.phaseNames(phased, taken);
+    const names = this.phaseNames(phased, taken), request = this.failure(failed, taken);
     const limitNames = limits.map(([bytes, text]) => this.put(text, this.besideLimit(this.y(bytes)), "memlab-limit-name", taken));
     for (const [bytes] of limits) {
       taken.push({ left: this.left, right: this.left + this.width, top: this.y(bytes) - 1, bottom: this.y(bytes) + 1 });
     }
     const peaks = this.alone ? [] : [[this.step, marks[0]], [other, marks[1]]].filter(([step]) => step);
-    return [names, ...limitNames, ...peaks.map(([step, name]) => this.peak(step, name, taken))].join("");
+    const needles = peaks.map(([step]) => ({ ...this.summit(step), bottom: this.bottom }));
+    return [names, request, ...limitNames, ...peaks.map(([step, name]) => this.peak(step, name, taken, needles))].join("");
   }
 
   // A text in the first of its places [x, y, anchor] where it meets nothing that is taken; where there is none, nowhere.
-  put(words, tried, kind, taken) {
+  // Where some place allows it, it does not lie across a needle.
+  put(words, tried, kind, taken, needles = []) {
     const text = words.trim(), { size, left: edge } = this, right = edge + this.width;
     const width = measured(text, size, kind.includes("bold"));
-    for (const [x, y, anchor] of tried) {
+    const boxes = tried.map(([x, y, anchor]) => {
       const left = Math.min(Math.max(x - { start: 0, middle: width / 2, end: width }[anchor], edge), right - width);
-      const box = { left, right: left + width, top: y - size, bottom: y + 0.3 * size };
-      const meets = (one) => box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom;
-      if (left >= edge && box.top >= 0 && box.bottom <= this.bottom && !taken.some(meets)) {
-        taken.push(box);
-        return this.write(text, left, y, "start", kind);
-      }
-    }
-    return "";
+      return { left, right: left + width, top: y - size, bottom: y + 0.3 * size, base: y };
+    });
+    const meets = (one, other) => one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+    const free = boxes.filter((box) => box.left >= edge && box.top >= 0 && box.bottom <= this.bottom && !taken.some((one) => meets(one, box)));
+    const box = free.find((one) => !needles.some((needle) => meets(needle, one))) ?? free[0];
+    if (!box) return "";
+    taken.push(box);
+    return this.write(text, box.left, box.base, "start", kind);
   }
 
   phaseNames(step, taken) {
@@ -437,22 +442,28 @@ class Chart {
       [[right - 4, base, "end"], [left + 4, base, "start"], [(left + right) / 2, base, "middle"]]);
   }
 
+  // The box around a peak's dot, or around the cross where memory ran out.
+  summit(step) {
+    const moment = step.trace.oom ? step.count : step.peakAt;
+    const x = this.left + this.xsOf.get(step)[moment] * this.width, y = this.y(step.allocated[moment]);
+    return { left: x - 6, right: x + 6, top: y - 6, bottom: y + 6 };
+  }
+
   // A dot at the peak, or a cross where memory ran out, and its text. The needle below the dot stands for what was alive
   // for too short a time to be drawn.
-  peak(step, name, taken) {
-    const { oom } = step.trace, { size } = this;
-    const moment = oom ? step.count : step.peakAt, part = this.xsOf.get(step)[moment];
-    if (part < 0 || part > 1) return "";
-    const x = this.left + part * this.width, y = this.y(step.allocated[moment]);
+  peak(step, name, taken, needles) {
+    const { oom } = step.trace, { size } = this, box = this.summit(step);
+    const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2;
+    if (x < this.left || x > this.left + this.width) return "";
     const dot = oom
       ? `<path class="memlab-cross" d="M${x - 6} ${y - 6}l12 12m0 -12l-12 12"/>`
       : `<path class="memlab-needle" d="M${x.toFixed(1)} ${y.toFixed(1)}V${this.y(0).toFixed(1)}"/><circle class="memlab-dot${step === this.step ? "" : " memlab-hollow"}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${size / 3}"/>`;
-    taken.push({ left: x - 6, right: x + 6, top: y - 6, bottom: y + 6 });
+    taken.push(box);
     const heights = [-0.7, -1, -1.5, -2, -2.8, -3.6, 1.6, 2.4, 3.2].map((lines) => y + lines * size);
     const tried = heights.flatMap((base) => [[x, base, "middle"], [x + 10, base, "start"], [x - 10, base, "end"]]);
     tried.push([x + 12, y + size / 3, "start"], [x - 12, y + size / 3, "end"]);
     const texts = oom ? [`${name} out of memory: ${oom.asked ? formatBytes(oom.asked) : "more"} asked`, `${name} out of memory`] : [`${name} ${formatBytes(step.peak)}`];
-    return dot + texts.reduce((made, text) => made || this.put(text, tried, `memlab-bold${oom ? " memlab-limit-name" : ""}`, taken), "");
+    return dot + texts.reduce((made, text) => made || this.put(text, tried, `memlab-bold${oom ? " memlab-limit-name" : ""}`, taken, needles), "");
   }
 
   // The strip that is neither forward, backward nor optimizer is called what its line of train does.
@@ -531,7 +542,8 @@ export class Picture {
     this.questionButton = pressable("Question", "The next guess or claim of the notebook, then its answer; the key q", () => this.nextQuestion(), { class: "memlab-next" });
     this.presentButton = pressable("Present", "As large as the window; Escape ends it", () => this.present());
     toolbar.append(this.wholeButton, this.pinButton, this.axisButton, pressable("Replay", "Go through the step once", () => this.replay()), this.questionButton, this.presentButton);
-    const stage = element("div", { class: "memlab-stage" }, part("head"), this.chart.box, element("div", { class: "memlab-under" }, part("legend"), toolbar));
+    const over = element("div", { class: "memlab-over" }, part("settings"), toolbar);
+    const stage = element("div", { class: "memlab-stage" }, over, part("head"), this.chart.box, part("legend"));
     const code = part("code", "pre", { tabindex: 0, "aria-label": "the training loop" });
     const aside = element("div", { class: "memlab-aside" }, part("difference"), code, part("answer"));
     root.classList.add("memlab-picture");
@@ -609,8 +621,8 @@ export class Picture {
     const { trace } = step;
     const number = trace.oom ? "out of memory" : `${trace.is_lower_bound ? "at least " : ""}${formatBytes(step.peak)}`;
     const words = [shown.origin, ...this.limitWords(), ...this.comparison()];
+    this.settings.replaceChildren(element("b", {}, shown.heading), this.a ? `  beside A: ${this.nameOfA()}` : "");
     this.head.replaceChildren(
-      element("div", { class: "memlab-settings" }, element("b", {}, shown.heading), this.a ? element("span", {}, `  beside A: ${this.nameOfA()}`) : ""),
       element("span", { class: `memlab-number${trace.oom ? " memlab-alert" : ""}` }, number),
       element("span", { class: "memlab-facts", title: shown.facts }, words.join(" · ")),
     );
@@ -678,12 +690,14 @@ export class Picture {
     this.root.classList.toggle("memlab-compared", Boolean(a));
     if (!a) return this.difference.replaceChildren();
     const here = step.atPeak(), there = a.step.atPeak();
-    const rows = CATEGORIES.filter((name) => here.get(name) || there.get(name)).map((name) => {
-      const change = (here.get(name) ?? 0) - (there.get(name) ?? 0);
-      const text = change === 0 ? "same" : `${change > 0 ? "+" : "−"}${formatBytes(Math.abs(change))}`;
-      return [Math.abs(change), element("tr", {}, element("th", { scope: "row" }, element("i", { style: `background:${colorOf(name)}` }), plural(name)), element("td", {}, text))];
-    }).sort(([one], [other]) => other - one);
-    this.difference.replaceChildren(element("table", {}, element("caption", {}, "B against A, at their peaks"), element("tbody", {}, ...rows.map(([, row]) => row))));
+    const known = CATEGORIES.filter((name) => here.get(name) || there.get(name));
+    const changes = known.map((name) => [name, (here.get(name) ?? 0) - (there.get(name) ?? 0)]).filter(([, change]) => change);
+    changes.sort(([, one], [, other]) => Math.abs(other) - Math.abs(one));
+    const row = (text, ...head) => element("tr", {}, element("th", { scope: "row" }, ...head), element("td", {}, text));
+    const rows = changes.map(([name, change]) =>
+      row(`${change > 0 ? "+" : "−"}${formatBytes(Math.abs(change))}`, element("i", { style: `background:${colorOf(name)}` }), plural(name)));
+    if (changes.length < known.length) rows.push(row("same", changes.length ? "all else" : "every category"));
+    this.difference.replaceChildren(element("table", {}, element("caption", {}, "B against A, at their peaks"), element("tbody", {}, ...rows)));
   }
 
   pin() {
