@@ -68,8 +68,10 @@ bench: $(INSTALLED)
 bench-gpu: $(INSTALLED)
 	$(BIN)/python -m tests.bench.gpu
 
-# Runs every notebook and saves what it shows: figures and text, no widget state, no clock times.
+# Runs every notebook and saves what it shows: figures and text, no widget state, no clock times. With one thread, for
+# the pictures name how many there were, and the order of a sum depends on it.
 notebooks: export MEMLAB_SIZE = cpu
+notebooks: export OMP_NUM_THREADS = 1
 notebooks: $(INSTALLED)
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --coalesce-streams \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
