@@ -1,4 +1,4 @@
-"""Rounding to bfloat16 by chance, so that small updates are kept on the average, and an AdamW that rounds like that."""
+"""Stochastic rounding to bfloat16, which keeps small updates on average, and an AdamW that rounds its weights so."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -60,7 +60,7 @@ def copy_stochastic_(
 
 
 class StochasticAdamW(Optimizer):
-    """AdamW for weights in bfloat16: a step is computed in float32, and what it leaves is rounded by chance.
+    """AdamW for weights in bfloat16: a step is computed in float32, and the new weights are rounded stochastically.
 
     Weights and both states stay in bfloat16, with the gradients 8 bytes a parameter; one parameter at a time is
     float32 (Zamirai et al. 2020, "Revisiting BFloat16 Training", rounds the weights; the running mean of squares needs
