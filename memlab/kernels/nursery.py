@@ -5,6 +5,7 @@ standard input is the socket that it listens at. It ends when the process that s
 """
 
 import gc
+import io
 import json
 import os
 import runpy
@@ -13,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 INLINE = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it, which here comes after matplotlib
@@ -42,17 +43,34 @@ def _load() -> None:
     os.environ.setdefault("MPLBACKEND", INLINE)
     os.environ["JPY_PARENT_PID"] = "1"  # ipykernel reads it now: a kernel need not look out for its parent's end
     import ipykernel.kernelapp  # noqa: F401
-    import torch
-    import torch.distributed.optim  # a third of a second, for it compiles scripts: for each rank that uses ZeRO
+    import torch.distributed.optim  # noqa: F401  # a third of a second, for it compiles scripts: for ranks that use ZeRO
 
-    import memlab.lab
-    import memlab.plots
-    import memlab.vgpu.gpu
+    import memlab.drawings
+    import memlab.lab.panel
+    from memlab.run import predict
 
-    torch.optim.SGD([torch.ones(1)])  # loads PyTorch's compiler, as any optimizer does
-    memlab.vgpu.gpu.VirtualGpu("T4")
+    # A prediction and a picture load, and keep, what all others use. Neither starts a thread, and random numbers stay.
+    predict(_train, gpu="T4")
+    memlab.drawings.bill("00").savefig(io.BytesIO())
     gc.collect()
     gc.freeze()  # the collector writes into what it looks at, and then it is shared no more
+
+
+def _train(device: Any) -> Iterator[Any]:
+    """Train a small GPT, in the operators that the notebooks' GPTs use."""
+    import torch
+
+    from memlab.nets import GPT
+
+    model = GPT(depth=1, width=16, heads=2, context=16, vocabulary=16).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    tokens = torch.zeros(1, 16, dtype=torch.int64).to(device)
+    while True:
+        loss = model(tokens, tokens)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
 
 
 def changed_at(files: Iterable[str] | None = None) -> dict[str, int]:
