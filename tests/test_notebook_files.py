@@ -16,6 +16,7 @@ UNIT = r"(?:%|percent\b|[KMGT]i?B\b|bytes?\b|times\b|x\b|\u00d7|m?s\b|seconds?\b
 TYPED_NUMBER = re.compile(r"(?<![\w.-])\d[\d.,]*\s*" + UNIT)
 FENCED = re.compile(r"(?ms)^```.*?^```")
 CODE = re.compile(FENCED.pattern + r"|`[^`]*`")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")  # to another file
 # Jupyter's own copies in .ipynb_checkpoints are not committed.
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb")) + sorted(NOTEBOOKS.glob("[!.]*/*.ipynb"))
 SHIPPED = [pytest.param(path, id=path.relative_to(NOTEBOOKS).as_posix()) for path in PATHS]
@@ -78,6 +79,25 @@ def text_of(value: object) -> str:
 @pytest.mark.parametrize("path", SHIPPED)
 def test_a_notebook_is_committed_clean(path):
     assert faults(path.read_text(encoding="utf-8")) == []
+
+
+def dead_links(path: Path) -> list[str]:
+    """Links of a notebook's text to files that are not there."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    texts = (CODE.sub("", "".join(cell["source"])) for cell in cells if cell["cell_type"] == "markdown")
+    return [link for text in texts for link in LINK.findall(text) if not (path.parent / link).exists()]
+
+
+@pytest.mark.parametrize("path", SHIPPED)
+def test_its_links_lead_to_files(path):
+    assert dead_links(path) == []
+
+
+def test_a_dead_link_is_found(tmp_path):
+    text = "[a](here.ipynb#part), [b](gone.ipynb#part), [c](https://pytorch.org/docs), [d](#part), `[e](code.py)`"
+    path = tmp_path / "here.ipynb"
+    path.write_text(notebook(markdown(text)))
+    assert dead_links(path) == ["gone.ipynb"]
 
 
 def markdown(source: str) -> dict:

@@ -27,6 +27,7 @@ TEXTS = (
     *("notebooks/README.md", "notebooks/TEACHING.md", "notebooks/panel.png"),
     *("memlab/README.md", "memlab/vgpu/README.md", "tests/standin/README.md"),
 )
+SOLUTIONS = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
 FIRST = "00_start_here"  # whose panel the front page has, in the place of its picture
 PANEL_PICTURE = re.compile(r"!\[[^]]*\]\(notebooks/panel\.png\)")
 
@@ -46,9 +47,12 @@ def build(with_panels: Sequence[Path]) -> Path:
     made = panels(with_panels)
     first = next((panel["html"] for path, its in made.items() for panel in its.values() if path.stem == FIRST), "")
     (source / "index.md").write_text(front(first), encoding="utf-8")
-    for path in NOTEBOOKS:
+    for path in (*NOTEBOOKS, *SOLUTIONS):
         notebook = shown(json.loads(path.read_text(encoding="utf-8")), made.get(path, {}))
-        (source / "notebooks" / path.name).write_text(json.dumps(notebook), encoding="utf-8")
+        notebook["metadata"]["orphan"] = path in SOLUTIONS  # in no list of pages: its notebook links to it
+        target = source / path.relative_to(ROOT)
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(json.dumps(notebook), encoding="utf-8")
     _copy(Path(__file__).with_name("conf.py"), source / "conf.py")
     _copy(Path(__file__).with_name("site.js"), source / "static" / "site.js")
     (source / "static" / "panel.js").write_text(script(), encoding="utf-8")
