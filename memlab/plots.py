@@ -201,13 +201,14 @@ def _shade_phases(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
 
 
 def _mark_peak(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
+    # The needle stands for what was alive for too short a time to be drawn.
     if trace.oom:
+        axes.vlines(moments[-1], 0, trace.allocated[-1], color=LIMIT, linewidth=0.6)
         axes.plot(moments[-1], trace.allocated[-1], "X", color=LIMIT, markersize=9, clip_on=False)
         return
     where = " · ".join(part for part in (trace.peak_phase, trace.peak_module) if part)
     at = moments[trace.peak_index]
     left = at < moments[-1] / 2
-    # The needle stands for what was alive for too short a time to be drawn.
     axes.vlines(at, 0, trace.peak_allocated, color=INK, linewidth=0.6)
     axes.plot(at, trace.peak_allocated, "o", color=INK, markersize=5)
     axes.annotate(

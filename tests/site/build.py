@@ -106,6 +106,8 @@ def shown(notebook: dict[str, Any], panels: dict[str, Any]) -> dict[str, Any]:
     cells = notebook["cells"] = [cell for cell in notebook["cells"] if cell.get("id") != CELL_ID]
     has_runs = all(panel["has_runs"] for panel in panels.values())
     for cell in cells:
+        if cell["metadata"].get("jupyter", {}).get("source_hidden"):
+            cell["metadata"]["tags"] = ["hide-input"]  # folded, as in the notebook
         if cell["cell_type"] == "markdown":
             cell["source"] = on_page("".join(cell["source"]), has_runs=has_runs)
         elif cell.get("id") in panels:

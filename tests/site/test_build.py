@@ -10,11 +10,11 @@ from tests.site.build import front, shown, themed
 
 
 def code(name, *outputs):
-    return {"cell_type": "code", "id": name, "source": "", "outputs": list(outputs)}
+    return {"cell_type": "code", "id": name, "metadata": {}, "source": "", "outputs": list(outputs)}
 
 
 def text(source):
-    return {"cell_type": "markdown", "id": "text", "source": [source]}
+    return {"cell_type": "markdown", "id": "text", "metadata": {}, "source": [source]}
 
 
 def displayed(**data):
@@ -39,6 +39,13 @@ def test_a_picture_has_its_sentence_and_a_panel_is_live():
 
 def test_nothing_is_installed():
     assert shown({"cells": [code(CELL_ID), code("a")]}, {})["cells"] == [code("a")]
+
+
+def test_what_a_notebook_folds_is_folded_on_its_page():
+    hidden = code("a") | {"metadata": {"jupyter": {"source_hidden": True}}}
+    first, second = shown({"cells": [hidden, code("b")]}, {})["cells"]
+    assert first["metadata"]["tags"] == ["hide-input"]
+    assert "tags" not in second["metadata"]
 
 
 def test_what_a_page_does_not_have_is_not_spoken_of():

@@ -455,9 +455,9 @@ class Chart {
     const { oom } = step.trace, { size } = this, box = this.summit(step);
     const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2;
     if (x < this.left || x > this.left + this.width) return "";
-    const dot = oom
+    const dot = `<path class="memlab-needle" d="M${x.toFixed(1)} ${y.toFixed(1)}V${this.y(0).toFixed(1)}"/>` + (oom
       ? `<path class="memlab-cross" d="M${x - 6} ${y - 6}l12 12m0 -12l-12 12"/>`
-      : `<path class="memlab-needle" d="M${x.toFixed(1)} ${y.toFixed(1)}V${this.y(0).toFixed(1)}"/><circle class="memlab-dot${step === this.step ? "" : " memlab-hollow"}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${size / 3}"/>`;
+      : `<circle class="memlab-dot${step === this.step ? "" : " memlab-hollow"}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${size / 3}"/>`);
     taken.push(box);
     const heights = [-0.7, -1, -1.5, -2, -2.8, -3.6, 1.6, 2.4, 3.2].map((lines) => y + lines * size);
     const tried = heights.flatMap((base) => [[x, base, "middle"], [x + 10, base, "start"], [x - 10, base, "end"]]);
