@@ -33,7 +33,7 @@ _CONTEXT = 1 << 30  # bytes: what CUDA itself takes at most, where nobody says h
 _REASONS = {
     "full": "so the tensors themselves do not fit",
     "fragmentation": "so there are enough bytes, but not in one piece: the memory is fragmented",
-    "other processes": "so other processes hold the rest: another run, a notebook's kernel, or a process that has not ended",
+    "other processes": "so other processes hold the rest: another run, a notebook's kernel, or one that has not ended",
     "larger than the card": "so this one tensor is larger than the whole card, and freeing the rest does not help",
     "limit": "so there is room on the card, but the process may not have it: somebody has set a limit",
     "refused": "so there was room, and the driver refused it all the same",
