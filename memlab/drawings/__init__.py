@@ -2,6 +2,7 @@
 
 from memlab.drawings.adapter import adapter
 from memlab.drawings.bill import bill
+from memlab.drawings.bits import bits
 from memlab.drawings.block import block
 from memlab.drawings.buckets import buckets
 from memlab.drawings.formats import formats
@@ -24,6 +25,7 @@ from memlab.segment_plots import segment_map
 __all__ = [
     "adapter",
     "bill",
+    "bits",
     "block",
     "buckets",
     "formats",

@@ -6,6 +6,7 @@ import torch
 from memlab import drawings, predict
 from memlab.data import batches
 from memlab.drawings.adapter import matrices_of
+from memlab.drawings.bits import bytes_of
 from memlab.drawings.block import kept_by
 from memlab.drawings.lives import held_by_blocks
 from memlab.drawings.operations import written_by
@@ -16,6 +17,7 @@ from memlab.drawings.scores import kept_by_layer
 from memlab.drawings.waiting import on_card
 from memlab.nets import GPT
 from memlab.techniques.lora import add_lora
+from memlab.techniques.nf4 import pack
 from memlab.trace import Category
 from tests.drawings.loop import SIZES, train
 
@@ -278,3 +280,11 @@ def test_what_an_operation_writes_and_what_is_kept_of_it():
 def test_a_numbered_layer_may_lie_deep_in_the_model_of_a_library(name, layer, number):
     found = LAYER.match(name)
     assert (found[0], found[1]) == (layer, number)
+
+
+def test_stored_bits_count_what_lies_beside_the_weights():
+    weight = torch.randn(64, 64)
+    packed, scales = pack(weight)
+    assert bytes_of({"weights": packed, "scales": scales}, weight.numel()) == {"weights": 0.5, "scales": 4 / 64}
+    picture = drawings.bits({"NF4": {"weights": packed, "scales": scales}}, weights=weight.numel(), title="mine")
+    assert "4.5 bits" in next(text.get_text() for text in picture.axes[0].texts)

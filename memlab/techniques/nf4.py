@@ -1,0 +1,94 @@
+"""Frozen weights in four bits: NF4, the format of QLoRA (Dettmers et al. 2023), with the packed weight kept alone."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from memlab.errors import BadValue
+
+BLOCK = 64  # weights that share a scale
+EDGE = 0.9677083  # of the outermost quantile: with 1, it would be infinite
+
+
+def _levels() -> torch.Tensor:
+    quantile = torch.distributions.Normal(0.0, 1.0).icdf
+    above = quantile(torch.linspace(0.5, EDGE, 9)[1:])
+    below = -quantile(torch.linspace(0.5, EDGE, 8)[1:])
+    return torch.cat([below.flip(0), torch.zeros(1), above]) / above[-1]
+
+
+LEVELS = _levels()  # sixteen, from -1 to 1, where a normal distribution has as many numbers between two of them
+PAIRS = torch.cartesian_prod(LEVELS, LEVELS)  # of a byte: the number of its high four bits, and of its low four
+
+
+def pack(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return two weights to a byte, uint8 of shape ``(blocks, 32)``, and the scales, ``(blocks, 1)``.
+
+    Args:
+        weight: its number of elements is a multiple of 64. A block of zeros stays one.
+
+    Raises:
+        BadValue: it is not.
+    """
+    if weight.numel() % BLOCK:
+        raise BadValue(f"{weight.numel()} weights are no whole number of blocks: give a multiple of {BLOCK}.")
+    blocks = weight.detach().reshape(-1, BLOCK)
+    scales = blocks.abs().amax(1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny)
+    between = ((LEVELS[1:] + LEVELS[:-1]) / 2).to(weight)
+    nearest = torch.bucketize(blocks / scales, between, out_int32=True).to(torch.uint8)
+    return nearest[:, ::2] * 16 + nearest[:, 1::2], scales
+
+
+def unpack(packed: torch.Tensor, scales: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+    """Return the weights that :func:`pack` packed, each rounded to a level: ``(blocks, 64)``, in the type of scales.
+
+    Args:
+        packed, scales: from :func:`pack`.
+        pairs: ``PAIRS``, on their device and in the type of scales.
+    """
+    return pairs[packed.int()].view(-1, BLOCK) * scales
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, shape: torch.Size, *stored: torch.Tensor) -> torch.Tensor:
+        ctx.shape = shape
+        ctx.save_for_backward(*stored)  # four bits a weight, where F.linear would keep sixteen
+        return F.linear(x, unpack(*stored).view(shape))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (gradient,) = gradients
+        return gradient @ unpack(*ctx.saved_tensors).view(ctx.shape), None, None, None, None
+
+
+class NF4Linear(nn.Module):
+    """A frozen Linear without bias that keeps its weight in four bits, and makes it anew in forward and in backward.
+
+    Args:
+        linear: is packed, and not kept.
+
+    Raises:
+        BadValue: it has a bias, or its weights are no multiple of 64.
+    """
+
+    packed: torch.Tensor
+    scales: torch.Tensor
+    pairs: torch.Tensor
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        if linear.bias is not None:
+            raise BadValue("This Linear has a bias, which has no place in NF4: give one without.")
+        self.shape = linear.weight.shape
+        packed, scales = pack(linear.weight)
+        self.register_buffer("packed", packed)
+        self.register_buffer("scales", scales)
+        self.register_buffer("pairs", PAIRS.to(scales))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``(..., in_features)`` to ``(..., out_features)``."""
+        result: torch.Tensor = _Product.apply(x, self.shape, self.packed, self.scales, self.pairs)
+        return result
