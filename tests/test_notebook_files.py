@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from memlab.lab.panel import WITHOUT_WIDGETS
+
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 MOST_BYTES = 300_000
 # Home folders and temporary files, on Linux, macOS and Windows.
@@ -64,6 +66,8 @@ def code_faults(notebook: dict) -> list[str]:
             found.append(f"cell {number} was not run: run `make notebooks`")
         if any(output["output_type"] == "error" for output in cell["outputs"]):
             found.append(f"cell {number} ends in an error")
+        if WITHOUT_WIDGETS in text_of(cell["outputs"]):
+            found.append(f"cell {number} has no picture of its panel: it was not predicted in time")
         if path := MACHINE_PATH.search(text_of(cell["outputs"])):
             found.append(f"cell {number} shows a path of one machine: {path[0]}")
     return found
@@ -125,6 +129,7 @@ def notebook(*cells: dict, **metadata) -> str:
         (notebook(markdown("Nearly 1.5 times as much.")), "says '1.5 times'"),
         (notebook(markdown("It saves 76% of it.")), "says '76%'"),
         (notebook(code(None)), "was not run"),
+        (notebook(code(output_type="display_data", data={"text/plain": WITHOUT_WIDGETS})), "no picture of its panel"),
         (notebook(code(output_type="error", ename="ValueError")), "ends in an error"),
         (notebook(code(output_type="stream", text=["in /home/ann/memlab/run.py"])), "/home/ann/memlab/run.py"),
         (notebook(code(output_type="stream", text=["/tmp/ipykernel_1/2.py:3: Warning"])), "/tmp/ipykernel_1/2.py"),
