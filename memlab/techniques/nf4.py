@@ -13,7 +13,7 @@ EDGE = 0.9677083  # of the outermost quantile: with 1, it would be infinite
 
 
 def _levels() -> torch.Tensor:
-    quantile = torch.distributions.Normal(0.0, 1.0).icdf
+    quantile = torch.special.ndtri  # of the standard normal distribution
     above = quantile(torch.linspace(0.5, EDGE, 9)[1:])
     below = -quantile(torch.linspace(0.5, EDGE, 8)[1:])
     return torch.cat([below.flip(0), torch.zeros(1), above]) / above[-1]
@@ -77,6 +77,7 @@ class NF4Linear(nn.Module):
     packed: torch.Tensor
     scales: torch.Tensor
     pairs: torch.Tensor
+    shape: torch.Size
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
@@ -90,5 +91,6 @@ class NF4Linear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(..., in_features)`` to ``(..., out_features)``."""
-        result: torch.Tensor = _Product.apply(x, self.shape, self.packed, self.scales, self.pairs)
+        stored = self.packed, self.scales, self.pairs
+        result: torch.Tensor = _Product.apply(x, self.shape, *stored)  # type: ignore[no-untyped-call]
         return result
