@@ -86,7 +86,7 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """What an out-of-memory message says. Bytes, None where it does not say.
+    """The figures of an out-of-memory message, in bytes, None where it does not say.
 
     Attributes:
         asked: what PyTorch wanted in one piece.
@@ -108,7 +108,7 @@ class Explanation:
 
     @property
     def paragraph(self) -> str:
-        """What happened, and why."""
+        """Say what happened, and why."""
         asked = "more memory" if self.asked is None else format_bytes(self.asked)
         parts = [
             f"of {format_bytes(self.capacity)} on the card" if self.capacity is not None else "",
@@ -125,7 +125,7 @@ class Explanation:
 
     @property
     def advice(self) -> tuple[str, str, str]:
-        """What to do, in this order."""
+        """List what to do, in this order."""
         return _ADVICE[self.reason]
 
     def __str__(self) -> str:

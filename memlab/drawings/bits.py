@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
+from memlab.drawings.bars import ROW, frame_bars
 from memlab.palette import BLUE, INK, ORANGE, PURPLE, YELLOW
 from memlab.plots import SMALL, Picture, draw_legend, write_title
 
 COLORS = (BLUE, ORANGE, PURPLE, YELLOW)
-ROW = 0.36  # inches
 
 
 def bits(stored: Mapping[str, Mapping[str, torch.Tensor]], *, weights: int, title: str) -> Picture:
@@ -33,12 +33,7 @@ def bits(stored: Mapping[str, Mapping[str, torch.Tensor]], *, weights: int, titl
         axes.text(end + 0.05, row, f"{end:.3g} bytes, {8 * end:.4g} bits", **look)
     for kind, color in zip(kinds, COLORS, strict=False):
         axes.barh(0, 0, color=color, alpha=0.85, label=kind)
-    axes.set_yticks(range(len(found)), list(found), fontsize=SMALL)
-    axes.set_ylim(len(found) - 0.4, -0.6)
-    axes.set_xlim(0, max(sum(parts.values()) for parts in found.values()) * 1.3)
-    axes.set_xticks([])
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    frame_bars(axes, found, max(sum(parts.values()) for parts in found.values()))
     write_title(axes, title, f"bytes stored for each of {weights:,} weights")
     draw_legend(picture)
     return picture

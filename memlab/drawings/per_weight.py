@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from memlab.drawings.bars import ROW, frame_bars
 from memlab.palette import CATEGORY_COLORS, INK, QUIET_INK
 from memlab.plots import SMALL, Picture, draw_legend, sources, write_title
 from memlab.trace import Category, Phase, Trace
@@ -12,7 +13,6 @@ from memlab.trace import Category, Phase, Trace
 KINDS = (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE, Category.TEMPORARY)
 GAP = 0.12  # bytes, between two little bars
 LEAST = 0.05  # of a byte: less cannot be seen
-ROW = 0.36  # inches
 
 
 def per_weight(traces: Mapping[str, Trace], *, weights: int, title: str) -> Picture:
@@ -33,12 +33,7 @@ def per_weight(traces: Mapping[str, Trace], *, weights: int, title: str) -> Pict
         _draw_row(axes, row, kept)
     for kind in KINDS:
         axes.barh(0, 0, color=CATEGORY_COLORS[kind], alpha=0.85, label=kind.plural)
-    axes.set_yticks(range(len(found)), list(found), fontsize=SMALL)
-    axes.set_ylim(len(found) - 0.4, -0.6)
-    axes.set_xlim(0, max(sum(kept.values()) for kept in found.values()) * 1.3)
-    axes.set_xticks([])
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    frame_bars(axes, found, max(sum(kept.values()) for kept in found.values()))
     write_title(axes, title, f"each little bar is a byte for each weight; {sources(traces.values())}")
     draw_legend(picture)
     return picture

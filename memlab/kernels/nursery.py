@@ -39,7 +39,7 @@ def main(listener: socket.socket, parent: int) -> None:
 
 
 def _load() -> None:
-    """What these processes have in common, all of it before there is a thread: only the thread that forks lives on."""
+    """Load what these processes share, all of it before there is a thread: only the thread that forks lives on."""
     os.environ.setdefault("MPLBACKEND", INLINE)
     os.environ["JPY_PARENT_PID"] = "1"  # ipykernel reads it now: a kernel need not look out for its parent's end
     import ipykernel.kernelapp  # noqa: F401

@@ -1,4 +1,4 @@
-"""What a model of the notebooks has learned so far, as text: how it goes on with a line, or which digits it reads."""
+"""Samples of a model of the notebooks, as text: how it goes on with a line, or which digits it reads."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

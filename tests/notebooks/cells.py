@@ -16,6 +16,7 @@ BREAKS = Path(__file__).parent / "breaks"
 # What may be left out where its names are not needed; a loop may be there for what it does to others.
 MAKING = (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+SOLUTIONS = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
 
 
 def code_cells(notebook: Path, section: str | None = None) -> list[str]:

@@ -10,7 +10,7 @@ import re
 from html import unescape
 from typing import Any
 
-from tests.notebooks.cells import NOTEBOOKS, ROOT, rewrite
+from tests.notebooks.cells import NOTEBOOKS, SOLUTIONS, rewrite
 
 # A picture, or the text up to the next.
 PART = re.compile(r'<img alt="([^"]*)" src="data:image/png;base64,([^"]*)">|(?:(?!<img ).)+', re.DOTALL)
@@ -45,5 +45,5 @@ def as_saved(notebook: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for file in (*NOTEBOOKS, *sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))):
+    for file in (*NOTEBOOKS, *SOLUTIONS):
         rewrite(file, as_saved)

@@ -16,7 +16,7 @@ from memlab.lab.page import form
 from memlab.lab.page.html import script
 from memlab.lab.style import style, variables
 from memlab.palette import DARK
-from tests.notebooks.cells import NOTEBOOKS, ROOT
+from tests.notebooks.cells import NOTEBOOKS, ROOT, SOLUTIONS
 from tests.publish import CELL_ID
 from tests.site.panels import panels
 from tests.site.texts import on_page
@@ -27,7 +27,6 @@ TEXTS = (
     *("notebooks/README.md", "notebooks/TEACHING.md", "notebooks/panel.png"),
     *("memlab/README.md", "memlab/vgpu/README.md", "tests/standin/README.md"),
 )
-SOLUTIONS = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
 FIRST = "00_start_here"  # whose panel the front page has, in the place of its picture
 PANEL_PICTURE = re.compile(r"!\[[^]]*\]\(notebooks/panel\.png\)")
 

@@ -35,7 +35,7 @@ def test_a_level_stays_what_it_is_and_so_does_zero():
 
 def test_the_gradient_is_that_of_the_unpacked_weight():
     layer = NF4Linear(nn.Linear(64, 32, bias=False))
-    ours, theirs = torch.randn(2, 3, 64).requires_grad_(), None
+    ours = torch.randn(2, 3, 64).requires_grad_()
     theirs = ours.detach().clone().requires_grad_()
     weight = unpack(layer.packed, layer.scales, layer.pairs).view(layer.shape)
     for x, y in ((ours, layer(ours)), (theirs, F.linear(theirs, weight))):

@@ -402,7 +402,7 @@ class Chart {
       taken.push({ left: this.left, right: this.left + this.width, top: this.y(bytes) - 1, bottom: this.y(bytes) + 1 });
     }
     const peaks = this.alone ? [] : [[this.step, marks[0]], [other, marks[1]]].filter(([step]) => step);
-    const needles = peaks.map(([step]) => ({ ...this.summit(step), bottom: this.bottom }));
+    const needles = peaks.map(([step]) => ({ ...around(this.summit(step)), bottom: this.bottom }));
     return [names, request, ...limitNames, ...peaks.map(([step, name]) => this.peak(step, name, taken, needles))].join("");
   }
 
@@ -442,23 +442,21 @@ class Chart {
       [[right - 4, base, "end"], [left + 4, base, "start"], [(left + right) / 2, base, "middle"]]);
   }
 
-  // The box around a peak's dot, or around the cross where memory ran out.
+  // Where a step's peak is, or where memory ran out.
   summit(step) {
     const moment = step.trace.oom ? step.count : step.peakAt;
-    const x = this.left + this.xsOf.get(step)[moment] * this.width, y = this.y(step.allocated[moment]);
-    return { left: x - 6, right: x + 6, top: y - 6, bottom: y + 6 };
+    return { x: this.left + this.xsOf.get(step)[moment] * this.width, y: this.y(step.allocated[moment]) };
   }
 
   // A dot at the peak, or a cross where memory ran out, and its text. The needle below the dot stands for what was alive
   // for too short a time to be drawn.
   peak(step, name, taken, needles) {
-    const { oom } = step.trace, { size } = this, box = this.summit(step);
-    const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2;
+    const { oom } = step.trace, { size } = this, { x, y } = this.summit(step);
     if (x < this.left || x > this.left + this.width) return "";
     const dot = `<path class="memlab-needle" d="M${x.toFixed(1)} ${y.toFixed(1)}V${this.y(0).toFixed(1)}"/>` + (oom
       ? `<path class="memlab-cross" d="M${x - 6} ${y - 6}l12 12m0 -12l-12 12"/>`
       : `<circle class="memlab-dot${step === this.step ? "" : " memlab-hollow"}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${size / 3}"/>`);
-    taken.push(box);
+    taken.push(around({ x, y }));
     const heights = [-0.7, -1, -1.5, -2, -2.8, -3.6, 1.6, 2.4, 3.2].map((lines) => y + lines * size);
     const tried = heights.flatMap((base) => [[x, base, "middle"], [x + 10, base, "start"], [x - 10, base, "end"]]);
     tried.push([x + 12, y + size / 3, "start"], [x - 12, y + size / 3, "end"]);
@@ -494,6 +492,8 @@ class Chart {
     this.cursor.innerHTML = this.xs[moment] < 0 || this.xs[moment] > 1 ? "" : `<line x1="${x}" x2="${x}" y1="${STRIP}" y2="${this.bottom}"/><circle cx="${x}" cy="${y}" r="4"/>${life}`;
   }
 }
+
+const around = ({ x, y }) => ({ left: x - 6, right: x + 6, top: y - 6, bottom: y + 6 }); // of a dot or a cross
 
 const ruler = globalThis.document?.createElement("canvas").getContext("2d");
 const widths = new Map();
