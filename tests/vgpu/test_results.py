@@ -99,6 +99,19 @@ def test_equal_numbers_of_different_types_are_told_apart():
     assert dtypes == [torch.int64, torch.float32, torch.int64, torch.int64]
 
 
+def test_the_default_dtype_is_part_of_the_question():
+    def train(device, *, dtype):
+        torch.set_default_dtype(dtype)
+        whole = torch.arange(5000, device=device) / 2
+        norm = torch.nn.RMSNorm(4096).to(device)
+        assert norm.weight.dtype == whole.dtype == dtype
+        yield norm(torch.empty(3, 4096, device=device)).sum()
+
+    half, single = (predict(train, steps=1, dtype=dtype) for dtype in (torch.float16, torch.float32))
+    assert half.peak_allocated < single.peak_allocated
+    assert predict(train, steps=1, dtype=torch.float16).events == half.events
+
+
 def test_a_fake_tensor_made_fast_is_one_made_by_its_class():
     card = find_card("T4")
     mode = VirtualMode(Prediction(card, VirtualMemory(card)))
