@@ -1,25 +1,40 @@
-"""``memlab fit FILE[:FUNCTION] --gpu T4 batch_size=1:64 precision=fp32,bf16``: the settings that fit."""
+"""``memlab fit``: what fits on a GPU.
+
+``memlab fit FILE[:FUNCTION] --gpu T4 batch_size=1:64 precision=fp32,bf16`` finds settings; ``memlab fit Llama-3.1-8B
+--gpu T4`` tells with which method that model can be fine-tuned there.
+"""
 
 import argparse
+import multiprocessing
 import re
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from os import cpu_count
+from pathlib import Path
 from typing import Any
 
 from memlab.cli.functions import is_script, load_function, read_settings, read_value
+from memlab.errors import BadValue
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the ``fit`` command."""
     parser = subparsers.add_parser(
         "fit",
-        help="find the settings with which a train function, or a script as it is, fits on a GPU",
-        usage="memlab fit FILE[:FUNCTION] [key=1:64 | key=a,b | key=value ...] [--gpu CARD] [--steps N] "
+        help="find the settings with which a train function, or a script as it is, fits on a GPU; or how a model does",
+        usage="memlab fit (FILE[:FUNCTION] | MODEL) [key=1:64 | key=a,b | key=value ...] [--gpu CARD] [--steps N] "
         "[--budget SIZE] [-- ARGUMENTS OF THE SCRIPT]",
         description="Find the settings that fit, the fastest first, by prediction, without trying every combination. "
-        "key=1:64 is a range, key=a,b a list with what you would rather have first. Ctrl-C keeps what was found.",
+        "key=1:64 is a range, key=a,b a list with what you would rather have first. Ctrl-C keeps what was found. "
+        "Of a MODEL like Llama-3.1-8B: whether it can be fine-tuned there with all weights, with LoRA, with QLoRA, by "
+        "how much and what binds; its keys are method, context, batch_size, checkpointing, chunked_loss, adapters, "
+        "optimizer and rank.",
     )
-    parser.add_argument("target", metavar="FILE[:FUNCTION]", help="as in loop.py:train, or a script that trains")
+    parser.add_argument(
+        "target", metavar="FILE[:FUNCTION]", help="as in loop.py:train, a script that trains, or a model's name"
+    )
     parser.add_argument("settings", nargs="*", metavar="key=choice", help="a range 1:64, a list a,b or one value")
     parser.add_argument("--gpu", default="T4", metavar="CARD", help="T4, A100-40GB, ... (default: %(default)s)")
     parser.add_argument("--budget", metavar="SIZE", help="where less than the whole card is free")
@@ -31,11 +46,59 @@ def run(args: argparse.Namespace) -> int:
     """Search and print; what is being tried goes to standard error. Status 130 after Ctrl-C."""
     from memlab.fitting import fit
 
+    if _is_name(args.target):
+        return _fit_model(args)
     train = _script(args) if is_script(args.target) else load_function(args.target)
     choices = read_choices(args.settings)
     found = fit(train, gpu=args.gpu, budget=args.budget, steps=args.steps, progress=_show, **choices)
     print(found)
     return 130 if found.stopped else 0
+
+
+def _is_name(target: str) -> bool:
+    return ":" not in target and not target.endswith((".py", ".ipynb")) and not Path(target).exists()
+
+
+def _fit_model(args: argparse.Namespace) -> int:
+    """Each method of fine-tuning by itself: they do not give the same model, so none stands for another."""
+    from memlab.finetuning import METHODS, count_weights, find_model, train
+    from memlab.protocol import check_settings
+
+    name = find_model(args.target)
+    choices = {"method": list(METHODS)} | read_choices(args.settings)
+    if ranges := [key for key, value in choices.items() if isinstance(value, tuple)]:
+        raise BadValue(f"{ranges[0]} is given as a range: of a model give values, as in context=2048,8192.")
+    values = [value if isinstance(value, list) else [value] for value in choices.values()]
+    lines = [dict(zip(choices, combination, strict=True)) for combination in product(*values)]
+    check_settings(train, lines[0])
+    print(f"{name}, {count_weights(name):,} weights:", flush=True)
+    varied = [key for key, value in choices.items() if isinstance(value, list) and key != "method"]
+    with _workers(len(lines)) as pool:
+        waiting = [pool.submit(_fitted, args, name, line) for line in reversed(lines)]  # QLoRA takes the longest
+        for line, sentence in zip(lines, reversed(waiting), strict=True):
+            others = "".join(f", {key}={line[key]}" for key in varied)
+            print(f"{line['method']:>5}{others}: {sentence.result()}.", flush=True)
+    return 0
+
+
+def _fitted(args: argparse.Namespace, name: str, settings: dict[str, Any]) -> str:
+    from memlab.finetuning import MODELS, train
+    from memlab.fitting import fit
+
+    settings = settings | {"sizes": MODELS[name]}
+    return fit(train, gpu=args.gpu, budget=args.budget, steps=args.steps, **settings).sentence
+
+
+def _workers(count: int) -> ProcessPoolExecutor:
+    """A process for each core. Forked ones have imported PyTorch already; only on Linux forking is safe."""
+    context = multiprocessing.get_context("fork") if sys.platform == "linux" else None
+    return ProcessPoolExecutor(min(count, cpu_count() or 1), context, _use_one_thread)
+
+
+def _use_one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)  # those of the process that was forked are not there
 
 
 def _script(args: argparse.Namespace) -> Any:

@@ -94,12 +94,13 @@ class Fit:
     def _fitting(self, best: Candidate) -> str:
         wished = [f"{name} {value!r}" for name, value in self.wished.items() if best.settings[name] != value]
         instead = f" instead of {' and '.join(wished)}" if wished else ", as wished"
+        chosen = f"{words(best.settings)}{instead}: " if self.wished else ""
         what = "a sample" if best.samples else "a step"
         time = f"probably {format_seconds(best.seconds)} {what}"
         least, most, fits = ("at least ", "at most ", "may fit") if best.trace.is_lower_bound else ("", "", "fits")
         room = f"{least}{format_bytes(best.needed)} of {format_bytes(self.room)} on {self.device}"
         spare = f"{most}{format_bytes(self.room - best.needed)} to spare"
-        return f"{fits}: {words(best.settings)}{instead}: {room}, {spare}, {time}"
+        return f"{fits}: {chosen}{room}, {spare}, {time}"
 
     def _lacking(self, nearest: Candidate) -> str:
         trace = nearest.trace
@@ -113,6 +114,8 @@ class Fit:
             binds = f"at its peak in {trace.peak_phase} at {where} {format_bytes(count)} are {category.plural}"
         lack = format_bytes(nearest.needed - self.room)
         needs = f"needs {format_bytes(nearest.needed)}, {lack} more than {format_bytes(self.room)} on {self.device}"
+        if not self.wished:
+            return f"does not fit: it {needs}: {binds}"
         return f"nothing fits; the nearest, {words(nearest.settings)}, {needs}: {binds}"
 
     def lines(self) -> Iterator[str]:

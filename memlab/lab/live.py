@@ -59,7 +59,7 @@ class LiveRun:
         if run.xray_step != self._xray_step or not going:
             trace, self._xray_step = run.trace(), run.xray_step
             self.screen.look_at(View(trace, self.names, outline=self.outline, budget=self.budget))
-            self.screen.show(sentence=summary(trace, list(self.earlier), self.outline))
+            self.screen.show(sentence=summary(trace, list(self.earlier), self.outline), pending="")
         said = progress(
             run.steps,
             self.steps,

@@ -96,7 +96,7 @@ class Screen:
         sentence: what the picture shows, in words.
         status: what the run does.
         note: what the learner's last move means.
-        pending: what is being predicted and is not yet on show, ``""`` for nothing.
+        pending: what is being predicted or run and is not yet on show, ``""`` for nothing.
         recorded: the recorded run on show, None where there is none.
         on_change: called with the name of an attribute after it has changed, in the thread that changed it.
     """

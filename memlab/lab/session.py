@@ -314,7 +314,7 @@ class Session:
         finally:
             with self._last_word:
                 self._runs -= 1
-                self.screen.show(status=words, **({} if self.busy else {"action": "Run"}))
+                self.screen.show(status=words, pending="", **({} if self.busy else {"action": "Run"}))
 
     def _log(self, trace: Trace) -> None:
         try:
@@ -334,6 +334,8 @@ class Session:
             on_wait=lambda: self.screen.say("Waiting for another run to end."),
         )
         live = LiveRun(run, self.steps, self.screen, self.choices.keys(), budget, outline, self.traces)
+        if self.screen.view is not None:  # it is of something else
+            self.screen.show(pending="The picture of this run comes with its first step.")
         try:
             with suppress(Stopped), run:
                 # Said once: a screen reader reads out every change, and the button counts the steps.

@@ -16,15 +16,16 @@ class RotaryAttention(nn.Module):
         heads: of queries, a multiple of ``kv_heads``.
         kv_heads: of keys and values.
         base: of the angles: the slowest pair of numbers turns by about 1 / base a position.
+        bias: whether queries, keys and values have one, as Qwen2's do.
     """
 
-    def __init__(self, width: int, heads: int, kv_heads: int, base: float):
+    def __init__(self, width: int, heads: int, kv_heads: int, base: float, *, bias: bool = False):
         super().__init__()
         size = width // heads
         self.heads, self.kv_heads, self.base = heads, kv_heads, base
-        self.query = nn.Linear(width, heads * size, bias=False)
-        self.key = nn.Linear(width, kv_heads * size, bias=False)
-        self.value = nn.Linear(width, kv_heads * size, bias=False)
+        self.query = nn.Linear(width, heads * size, bias=bias)
+        self.key = nn.Linear(width, kv_heads * size, bias=bias)
+        self.value = nn.Linear(width, kv_heads * size, bias=bias)
         self.out = nn.Linear(heads * size, width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -76,10 +77,10 @@ class SwiGLU(nn.Module):
 class LlamaBlock(nn.Module):
     """Attention and a gated MLP, each after an RMSNorm and added to the residual stream."""
 
-    def __init__(self, width: int, heads: int, kv_heads: int, hidden: int, base: float):
+    def __init__(self, width: int, heads: int, kv_heads: int, hidden: int, base: float, *, bias: bool = False):
         super().__init__()
         self.attention_norm = nn.RMSNorm(width, eps=1e-5)
-        self.attention = RotaryAttention(width, heads, kv_heads, base)
+        self.attention = RotaryAttention(width, heads, kv_heads, base, bias=bias)
         self.mlp_norm = nn.RMSNorm(width, eps=1e-5)
         self.mlp = SwiGLU(width, hidden)
 
@@ -101,6 +102,7 @@ class Llama(nn.Module):
         vocabulary: number of distinct tokens; 256 for bytes.
         tied: whether the head uses the embedding's weight.
         base: of the rotary position embedding.
+        bias: whether queries, keys and values have one, as Qwen2's do.
         checkpoint_every: 0, or keep only the input of every so many blocks for backward.
     """
 
@@ -115,11 +117,12 @@ class Llama(nn.Module):
         vocabulary: int = 256,
         tied: bool = True,
         base: float = 500_000.0,
+        bias: bool = False,
         checkpoint_every: int = 0,
     ):
         super().__init__()
         self.token_embedding = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList(LlamaBlock(width, heads, kv_heads, hidden, base) for _ in range(depth))
+        self.blocks = nn.ModuleList(LlamaBlock(width, heads, kv_heads, hidden, base, bias=bias) for _ in range(depth))
         self.norm = nn.RMSNorm(width, eps=1e-5)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.apply(initialize)

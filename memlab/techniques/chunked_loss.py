@@ -13,7 +13,8 @@ def chunked_cross_entropy(
     """The mean of ``F.cross_entropy(F.linear(features, weight), targets)``, a chunk of the rows at a time.
 
     The logits of a chunk are thrown away after its forward and made again in backward, so that at any moment only one
-    chunk has any. That costs one more product of ``features`` and ``weight``.
+    chunk has any. That costs one more product of ``features`` and ``weight``. Of logits in 16 bits the loss is computed
+    in float32.
 
     Args:
         features: ``(..., width)``, what the last layer is given.
@@ -32,4 +33,5 @@ def chunked_cross_entropy(
 
 
 def _chunk(features: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(F.linear(features, weight), targets, reduction="sum")
+    logits = F.linear(features, weight).to(torch.promote_types(features.dtype, torch.float32))
+    return F.cross_entropy(logits, targets, reduction="sum")

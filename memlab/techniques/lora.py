@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from memlab.errors import BadValue
+from memlab.techniques.nf4 import NF4Linear
 
 
 class LoRALinear(nn.Module):
@@ -17,31 +18,44 @@ class LoRALinear(nn.Module):
     output begins as that of ``base``.
 
     Args:
-        base: is frozen, and kept, not copied.
+        base: a Linear, or one whose weight is packed. It is frozen, and kept, not copied.
         rank: from 1 to the smaller of the two sizes of ``base``.
         alpha: the larger, the more the adapter counts.
+        dtype: of the adapter, by default that of the weight. Its products are made in the type of ``x``.
 
     Raises:
-        BadValue: ``base`` is not a Linear, or has no such rank.
+        BadValue: ``base`` is neither, or has no such rank.
     """
 
-    def __init__(self, base: nn.Linear, *, rank: int, alpha: float = 16.0):
+    def __init__(
+        self, base: nn.Linear | NF4Linear, *, rank: int, alpha: float = 16.0, dtype: torch.dtype | None = None
+    ):
         super().__init__()
         _check(base, rank)
         self.base = base.requires_grad_(False)
-        self.A = nn.Parameter(base.weight.new_empty(rank, base.in_features).normal_(std=base.in_features**-0.5))
-        self.B = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
+        weight = base.weight if isinstance(base, nn.Linear) else base.scales
+        A = weight.new_empty(rank, base.in_features, dtype=dtype)
+        self.A = nn.Parameter(A.normal_(std=base.in_features**-0.5))
+        self.B = nn.Parameter(weight.new_zeros(base.out_features, rank, dtype=dtype))
         self.scale = alpha / rank
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(..., in_features)`` to ``(..., out_features)``."""
-        return self.base(x) + F.linear(F.linear(x, self.A) * self.scale, self.B)
+        A, B = self.A.to(x.dtype), self.B.to(x.dtype)
+        result: torch.Tensor = self.base(x) + F.linear(F.linear(x, A) * self.scale, B)
+        return result
 
     @torch.no_grad()
     def merge(self) -> nn.Linear:
-        """A plain Linear, frozen too, with the adapter added to its weight: the same output for one product alone."""
+        """A plain Linear, frozen too, with the adapter added to its weight: the same output for one product alone.
+
+        Raises:
+            BadValue: the weight is packed.
+        """
+        if not isinstance(self.base, nn.Linear):
+            raise BadValue("The weight of this layer is packed: unpack it into a Linear, and adapt that.")
         merged = copy.deepcopy(self.base)
-        merged.weight.addmm_(self.B, self.A, alpha=self.scale)
+        merged.weight.addmm_(self.B.to(merged.weight.dtype), self.A.to(merged.weight.dtype), alpha=self.scale)
         return merged
 
 
@@ -79,8 +93,8 @@ def add_lora(model: nn.Module, targets: Iterable[str], *, rank: int, alpha: floa
     return list(adapted.values())
 
 
-def _check(base: nn.Linear, rank: int) -> None:
-    if not isinstance(base, nn.Linear):
+def _check(base: nn.Linear | NF4Linear, rank: int) -> None:
+    if not isinstance(base, nn.Linear | NF4Linear):
         raise BadValue(f"{type(base).__name__} cannot be adapted: give an nn.Linear.")
     most = min(base.in_features, base.out_features)
     if not isinstance(rank, int) or not 1 <= rank <= most:

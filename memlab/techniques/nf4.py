@@ -53,44 +53,47 @@ def unpack(packed: torch.Tensor, scales: torch.Tensor, pairs: torch.Tensor) -> t
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, shape: torch.Size, *stored: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, bias: torch.Tensor | None, shape: torch.Size, *stored: torch.Tensor
+    ) -> torch.Tensor:
         ctx.shape = shape
         ctx.save_for_backward(*stored)  # four bits a weight, where F.linear would keep sixteen
-        return F.linear(x, unpack(*stored).view(shape))
+        return F.linear(x, unpack(*stored).view(shape), bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (gradient,) = gradients
-        return gradient @ unpack(*ctx.saved_tensors).view(ctx.shape), None, None, None, None
+        return gradient @ unpack(*ctx.saved_tensors).view(ctx.shape), None, None, None, None, None
 
 
 class NF4Linear(nn.Module):
-    """A frozen Linear without bias that keeps its weight in four bits, and makes it anew in forward and in backward.
+    """A frozen Linear that keeps its weight in four bits, and makes it anew in forward and in backward.
 
     Args:
-        linear: is packed, and not kept.
+        linear: is packed, and not kept. A bias stays as it is.
 
     Raises:
-        BadValue: it has a bias, or its weights are no multiple of 64.
+        BadValue: its weights are no multiple of 64.
     """
 
     packed: torch.Tensor
     scales: torch.Tensor
     pairs: torch.Tensor
+    bias: torch.Tensor | None
     shape: torch.Size
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
-        if linear.bias is not None:
-            raise BadValue("This Linear has a bias, which has no place in NF4: give one without.")
         self.shape = linear.weight.shape
+        self.out_features, self.in_features = self.shape
         packed, scales = pack(linear.weight)
         self.register_buffer("packed", packed)
         self.register_buffer("scales", scales)
         self.register_buffer("pairs", PAIRS.to(scales))
+        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(..., in_features)`` to ``(..., out_features)``."""
         stored = self.packed, self.scales, self.pairs
-        result: torch.Tensor = _Product.apply(x, self.shape, *stored)  # type: ignore[no-untyped-call]
+        result: torch.Tensor = _Product.apply(x, self.bias, self.shape, *stored)  # type: ignore[no-untyped-call]
         return result

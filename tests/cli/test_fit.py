@@ -43,6 +43,44 @@ def test_what_fits_is_printed_and_progress_goes_to_standard_error(loop, capsys):
     assert err.startswith("1: precision='fp32', batch_size=1: ")
 
 
+def test_a_model_by_its_name_is_fitted_with_each_method(capsys):
+    settings = ["context=256", "checkpointing=False"]
+    assert cli.main(["fit", "huggingfacetb/smollm2-360m", "--gpu", "T4", "--budget", "2 GiB", *settings]) == 0
+    first, full, lora, qlora = capsys.readouterr().out.splitlines()
+    assert first == "SmolLM2-360M, 361,821,120 weights:"
+    assert full.startswith(" full: does not fit: it needs ")
+    assert lora.startswith(" LoRA: fits: ")
+    assert qlora.startswith("QLoRA: fits: ")
+
+
+def test_several_values_of_a_model_are_a_line_each(capsys):
+    words = ["method=LoRA", "context=256,1024", "checkpointing=False"]
+    assert cli.main(["fit", "SmolLM2-135M", "--budget", "1 GiB", *words]) == 0
+    _, short, long = capsys.readouterr().out.splitlines()
+    assert short.startswith(" LoRA, context=256: fits: ")
+    assert long.startswith(" LoRA, context=1024: does not fit: it needs ")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["context=1:9"], "context is given as a range: of a model give values, as in context=2048,8192"),
+        (["depth=3"], "train has no setting 'depth'"),
+        (["method=lora"], "method='lora' is not known: give one of full, LoRA, QLoRA"),
+    ],
+)
+def test_bad_words_about_a_model_are_one_sentence(words, error, capsys):
+    assert cli.main(["fit", "SmolLM2-135M", *words]) == 2
+    assert error in capsys.readouterr().err
+
+
+def test_a_name_that_is_neither_file_nor_model_is_one_sentence(capsys):
+    assert cli.main(["fit", "Llama-9-8B"]) == 2
+    assert (
+        "'Llama-9-8B' is no file that is there, and no model that memlab knows. Did you mean" in capsys.readouterr().err
+    )
+
+
 def test_that_nothing_fits_is_a_result(loop, capsys):
     assert cli.main(["fit", loop, "batch_size=1000:2000"]) == 0
     assert capsys.readouterr().out.startswith("Nothing fits; the nearest, batch_size=1000, needs ")

@@ -72,6 +72,21 @@ def test_the_picture_the_losses_and_the_sentence_are_there_when_a_run_has_ended(
     assert (screen.picture()["heading"], screen.run) == ("batch 9", run)  # what the run learned stays on show
 
 
+def test_what_was_on_show_before_a_run_is_dimmed_until_its_first_step():
+    session = make()
+    predicted(session)
+    seen = []
+
+    def noted(name):
+        if name == "pending":
+            seen.append((session.screen.pending, session.screen.view.trace.source))
+
+    session.screen.on_change = noted
+    session.run()
+    assert ("The picture of this run comes with its first step.", "predicted") in seen
+    assert seen[-1] == ("", "measured")
+
+
 def test_whatever_is_on_show_can_be_sent_to_a_browser():
     """As JSON, which has no NaN."""
 
@@ -814,7 +829,7 @@ def test_every_change_is_told_by_name_in_the_thread_that_makes_it():
     here = threading.current_thread().name
     assert told == {
         *((name, here) for name in ("settings", "model", "action", "note")),
-        *((name, "memlab lab") for name in ("status", "view", "run", "sentence", "rows", "action")),
+        *((name, "memlab lab") for name in ("status", "view", "run", "sentence", "pending", "rows", "action")),
     }
 
 

@@ -6,6 +6,7 @@ from memlab import predict
 from memlab.errors import BadValue
 from memlab.nets import ViT
 from memlab.techniques.lora import LoRALinear, add_lora
+from memlab.techniques.nf4 import NF4Linear
 
 
 def linear(**options) -> nn.Linear:
@@ -69,6 +70,24 @@ def test_merging_draws_no_random_numbers():
 def test_it_has_the_type_of_its_base():
     layer = LoRALinear(linear(dtype=torch.bfloat16), rank=2)
     assert layer.A.dtype == layer.B.dtype == layer.merge().weight.dtype == torch.bfloat16
+
+
+def test_an_adapter_in_float32_beside_a_base_in_16_bits_computes_in_the_type_of_its_input():
+    layer = LoRALinear(linear(dtype=torch.bfloat16), rank=2, dtype=torch.float32)
+    nn.init.normal_(layer.B)
+    out = layer(X.to(torch.bfloat16))
+    assert (layer.A.dtype, out.dtype, layer.merge().weight.dtype) == (torch.float32, torch.bfloat16, torch.bfloat16)
+    out.sum().backward()
+    assert layer.A.grad.dtype == torch.float32
+
+
+def test_a_packed_base_is_adapted_and_not_merged():
+    base = NF4Linear(nn.Linear(64, 32))
+    layer, x = LoRALinear(base, rank=2), torch.randn(3, 64)
+    assert torch.equal(layer(x), base(x))
+    assert [name for name, weight in layer.named_parameters() if weight.requires_grad] == ["A", "B"]
+    with pytest.raises(BadValue, match="The weight of this layer is packed"):
+        layer.merge()
 
 
 @pytest.mark.parametrize("rank", [0, 7, 2.0])

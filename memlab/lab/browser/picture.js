@@ -634,12 +634,13 @@ export class Picture {
     this.differences();
   }
 
-  // What is on show is about to be replaced. Where that takes long, it can be stopped.
+  // What is on show is about to be replaced. Where predicting that takes long, it can be stopped; a run has its button.
   showStale(stale) {
     this.root.classList.toggle("memlab-stale", stale);
     clearTimeout(this.waiting);
     this.stopButton.hidden = true;
-    if (stale) this.waiting = setTimeout(() => { this.stopButton.hidden = false; }, 2000);
+    const runs = this.root.closest(".memlab")?.querySelector(".memlab-go")?.textContent.startsWith("Stop");
+    if (stale && !runs) this.waiting = setTimeout(() => { this.stopButton.hidden = false; }, 2000);
   }
 
   showSentence(text) {

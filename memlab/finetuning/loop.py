@@ -1,0 +1,124 @@
+"""The loop that fine-tunes a Llama with all its weights, with LoRA, or with LoRA on weights in four bits."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from memlab.data import batches
+from memlab.errors import BadValue
+from memlab.nets import Llama
+from memlab.techniques.chunked_loss import chunked_cross_entropy
+from memlab.techniques.lora import LoRALinear
+from memlab.techniques.nf4 import NF4Linear
+
+METHODS = ("full", "LoRA", "QLoRA")
+ADAPTED = {  # which Linear of a block have adapters, by the end of their names
+    "all": ("query", "key", "value", "out", "gate", "up", "down"),
+    "attention": ("query", "key", "value", "out"),
+    "queries and values": ("query", "value"),  # peft's default for a Llama
+}
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "AdamW": partial(torch.optim.AdamW, fused=True),
+    "AdamW, foreach": partial(torch.optim.AdamW, foreach=True),  # PyTorch's default, with temporaries
+    "Adafactor": torch.optim.Adafactor,
+    "SGD": torch.optim.SGD,
+}
+CHUNK = 256  # tokens whose logits are there at once
+SMALL = {"depth": 2, "width": 64, "heads": 2, "kv_heads": 1, "hidden": 192}  # learns in seconds on a CPU
+
+
+def train(
+    device: torch.device,
+    *,
+    sizes: Mapping[str, Any] = SMALL,
+    method: str = "QLoRA",
+    context: int = 2048,
+    batch_size: int = 1,
+    checkpointing: bool = True,
+    chunked_loss: bool = True,
+    optimizer: str = "AdamW",
+    adapters: str = "all",
+    rank: int = 16,
+) -> Iterator[torch.Tensor]:
+    """Fine-tune a Llama, with weights at random: bytes are the same. Yields the loss of each step.
+
+    Weights, activations and, of the full method, gradients and optimizer state are in bfloat16; with adapters on a card
+    without bfloat16 in float16, with a loss scale. Adapters are in float32, as peft makes them. Embedding, norms and
+    head stay in 16 bits.
+
+    Args:
+        device: where it trains. The model is made on the host, and goes there one Linear at a time.
+        sizes: arguments of :class:`memlab.nets.Llama`, such as ``MODELS["Llama-3.1-8B"]``.
+        method: one of ``METHODS``.
+        context: tokens of a sequence.
+        batch_size: sequences of a step.
+        checkpointing: keep only the input of each block for backward.
+        chunked_loss: the loss of 256 tokens at a time, so that there are never all logits.
+        optimizer: one of ``OPTIMIZERS``.
+        adapters: one of ``ADAPTED``.
+        rank: of the adapters.
+
+    Raises:
+        BadValue: an unknown method, optimizer or choice of adapters.
+    """
+    _check("method", method, METHODS)
+    _check("optimizer", optimizer, OPTIMIZERS)
+    _check("adapters", adapters, ADAPTED)
+    needs_scale = method != "full" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False)
+    model = _made(sizes, checkpointing, torch.float16 if needs_scale else torch.bfloat16)
+    trained = (
+        list(model.to(device).parameters())
+        if method == "full"
+        else adapt(model, method, ADAPTED[adapters], rank, device)
+    )
+    stepper = OPTIMIZERS[optimizer](trained, lr=1e-4)
+    scaler = torch.amp.GradScaler(device.type, enabled=needs_scale)
+    chunks = max(1, batch_size * context // CHUNK) if chunked_loss else 1
+    for tokens, targets in batches(batch_size, context):
+        features, goals = model.features(tokens.to(device)), targets.to(device)
+        if chunked_loss:
+            loss = chunked_cross_entropy(features, model.head.weight, goals, chunks=chunks)
+        else:
+            loss = F.cross_entropy(model.head(features).flatten(0, 1).float(), goals.flatten())
+        scaler.scale(loss).backward()
+        scaler.step(stepper)
+        scaler.update()
+        stepper.zero_grad()
+        yield loss
+
+
+def adapt(model: Llama, method: str, targets: Collection[str], rank: int, device: torch.device) -> list[nn.Parameter]:
+    """Move a frozen model to the device, with adapters on some Linear of its blocks; return what is to be trained.
+
+    With ``"QLoRA"`` each Linear is packed as soon as it is there, so that never more than one is on the device in 16
+    bits.
+    """
+    model.requires_grad_(False)
+    names = [name for name, module in model.blocks.named_modules() if type(module) is nn.Linear]
+    for name in names:  # no list of modules: it would hold them all on the device
+        linear = cast("nn.Linear", model.blocks.get_submodule(name).to(device))
+        base = NF4Linear(linear) if method == "QLoRA" else linear
+        is_adapted = name.rpartition(".")[2] in targets
+        model.blocks.set_submodule(name, LoRALinear(base, rank=rank, dtype=torch.float32) if is_adapted else base)
+    model.to(device)
+    return [weight for weight in model.parameters() if weight.requires_grad]
+
+
+def _made(sizes: Mapping[str, Any], checkpointing: bool, dtype: torch.dtype) -> Llama:
+    """The model on the host, made in 16 bits: as many bytes again would be needed to make it in 32."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        return Llama(**sizes, checkpoint_every=int(checkpointing))
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _check(what: str, value: str, legal: object) -> None:
+    known = list(legal)  # type: ignore[call-overload]
+    if value not in known:
+        raise BadValue(f"{what}={value!r} is not known: give one of {', '.join(known)}.")
