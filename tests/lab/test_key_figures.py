@@ -37,6 +37,7 @@ def test_the_prediction_of_a_notebook_is_what_pytorch_counts_on_the_stand_in(not
 
 
 def test_without_a_gpu_the_count_is_a_recorded_one_and_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("MEMLAB_SIZE", "cpu")
     (tmp_path / key_figures.RECORD).write_text('{"torch": "2.13.0", "figures": {"99": 1000}}')
     monkeypatch.setattr(key_figures, "folder", lambda: tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -44,6 +45,8 @@ def test_without_a_gpu_the_count_is_a_recorded_one_and_says_so(monkeypatch, tmp_
     predicted = predict(train, width=16).peak_allocated
     assert list(written(shown).values()) == [predicted, 1000, predicted - 1000]
     assert "no real GPU" in shown.rows[1][0]
+    monkeypatch.setenv("MEMLAB_SIZE", "ci")
+    assert list(written(key_figure("99", train, width=16)).values()) == [1000]
 
 
 def test_on_a_gpu_the_loop_runs_there(monkeypatch):
