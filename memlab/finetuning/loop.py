@@ -81,7 +81,7 @@ def train(
     for tokens, targets in batches(batch_size, context):
         features, goals = model.features(tokens.to(device)), targets.to(device)
         if chunked_loss:
-            loss = chunked_cross_entropy(features, model.head.weight, goals, chunks=chunks)
+            loss = chunked_cross_entropy(features, model.head.weight, goals, chunks=chunks, dtype=torch.float32)
         else:
             loss = F.cross_entropy(model.head(features).flatten(0, 1).float(), goals.flatten())
         scaler.scale(loss).backward()
