@@ -77,13 +77,8 @@ def train(
     )
     stepper = OPTIMIZERS[optimizer](trained, lr=1e-4)
     scaler = torch.amp.GradScaler(device.type, enabled=needs_scale)
-    chunks = max(1, batch_size * context // CHUNK) if chunked_loss else 1
     for tokens, targets in batches(batch_size, context):
-        features, goals = model.features(tokens.to(device)), targets.to(device)
-        if chunked_loss:
-            loss = chunked_cross_entropy(features, model.head.weight, goals, chunks=chunks, dtype=torch.float32)
-        else:
-            loss = F.cross_entropy(model.head(features).flatten(0, 1).float(), goals.flatten())
+        loss = _loss(model, tokens.to(device), targets.to(device), chunked_loss)
         scaler.scale(loss).backward()
         scaler.step(stepper)
         scaler.update()
@@ -106,6 +101,14 @@ def adapt(model: Llama, method: str, targets: Collection[str], rank: int, device
         model.blocks.set_submodule(name, LoRALinear(base, rank=rank, dtype=torch.float32) if is_adapted else base)
     model.to(device)
     return [weight for weight in model.parameters() if weight.requires_grad]
+
+
+def _loss(model: Llama, tokens: torch.Tensor, targets: torch.Tensor, chunked: bool) -> torch.Tensor:
+    features = model.features(tokens)  # in a function of their own, for the optimizer's step needs the room
+    if not chunked:
+        return F.cross_entropy(model.head(features).flatten(0, 1).float(), targets.flatten())
+    chunks = max(1, targets.numel() // CHUNK)
+    return chunked_cross_entropy(features, model.head.weight, targets, chunks=chunks, dtype=torch.float32)
 
 
 def _made(sizes: Mapping[str, Any], checkpointing: bool, dtype: torch.dtype) -> Llama:
