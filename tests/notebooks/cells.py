@@ -15,6 +15,11 @@ ROOT = Path(__file__).parents[2]
 BREAKS = Path(__file__).parent / "breaks"
 # What may be left out where its names are not needed; a loop may be there for what it does to others.
 MAKING = (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
+# What tells by being called, or by a call of something in it: a plot, the answer to a guess, the check of a challenge.
+TELLING = {
+    *("say", "table", "categories", "peaks", "print", "Claim", "key_figure"),
+    *("plots", "drawings", "guess", "challenge"),
+}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 SOLUTIONS = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
 
@@ -88,12 +93,12 @@ def _part(cell: str, names: Set[str]) -> str:
 
 
 def _only_tells(statement: ast.stmt) -> bool:
-    """Whether this shows a name, a table, a sentence or a plot, or has to do with a guess."""
+    """Whether this shows a name, a table, a sentence, a claim or a picture, or judges a guess or a challenge."""
     match statement:
-        case ast.Expr(ast.Name()) | ast.Expr(ast.Call(ast.Name("say" | "table" | "categories" | "peaks" | "print"))):
+        case ast.Expr(ast.Name()):
             return True
-        case ast.Expr(ast.Call(ast.Attribute(ast.Name("plots" | "guess")))):
-            return True
+        case ast.Expr(ast.Call(ast.Name(name) | ast.Attribute(ast.Name(name)))):
+            return name in TELLING
     return False
 
 
@@ -114,10 +119,21 @@ def _names(source: str) -> Names:
     made, used, within = set(), set(), set()
     for statement in ast.parse(source).body:
         table = symtable.symtable(ast.unparse(statement), "<cell>", "exec")
-        used |= (set(_used(table)) | _updated(statement)) - made
+        used |= (set(_used(table)) - _counted(statement) | _updated(statement)) - made
         within |= {name for inner in table.get_children() for name in _used(inner)}
         made |= {name.get_name() for name in table.get_symbols() if name.is_assigned() or name.is_imported()}
     return Names(made, used, within)
+
+
+def _counted(statement: ast.stmt) -> set[str]:
+    """The names that a loop gives values before it uses them, which for symtable are used."""
+    if not isinstance(statement, ast.For):
+        return set()
+    first, source = (
+        {name.id for name in ast.walk(part) if isinstance(name, ast.Name)}
+        for part in (statement.target, statement.iter)
+    )
+    return first - source
 
 
 def _updated(statement: ast.stmt) -> set[str]:

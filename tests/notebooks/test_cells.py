@@ -14,7 +14,7 @@ def test_only_the_cells_that_are_needed_run():
 def test_of_a_needed_cell_only_the_needed_statements_run():
     notebook = [
         "a = 1\nif a:\n    a += 1",
-        "b = slow()\nsay(b)\nc = a\n\n@cached\ndef f():\n    return later",
+        "b = slow()\nsay(b)\nClaim('b', b)\nchallenge.check(b)\nc = a\n\n@cached\ndef f():\n    return later",
         "later = c\nd = b",
         "later",
     ]
@@ -29,6 +29,13 @@ def test_of_a_needed_cell_only_the_needed_statements_run():
 def test_a_loop_stays_for_what_it_does_to_others():
     notebook = ["models = [1]\nfor model in models:\n    model.train()", "models"]
     assert cells.needed(notebook, ["models"]) == notebook
+
+
+def test_what_a_loop_counts_with_need_not_be_there_before():
+    loop = "for run in runs:\n    total(run)"
+    assert cells.needed(["run = slow()", "runs = 2 * [1]", loop], [loop]) == ["runs = 2 * [1]", loop]
+    loop = "for run in [run]:\n    total(run)"
+    assert cells.needed(["run = 1", loop], [loop]) == ["run = 1", loop]
 
 
 def test_a_change_must_be_found_once():
