@@ -28,8 +28,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "[--budget SIZE] [-- ARGUMENTS OF THE SCRIPT]",
         description="Find the settings that fit, the fastest first, by prediction, without trying every combination. "
         "key=1:64 is a range, key=a,b a list with what you would rather have first. Ctrl-C keeps what was found. "
-        "Of a MODEL like Llama-3.1-8B: whether it can be fine-tuned there with all weights, with LoRA, with QLoRA, by "
-        "how much and what binds; its keys are method, context, batch_size, checkpointing, chunked_loss, adapters, "
+        "Of a MODEL like Llama-3.1-8B: whether full fine-tuning, LoRA and QLoRA fit, how much memory is left, and what "
+        "takes it if they do not; its keys are method, context, batch_size, checkpointing, chunked_loss, adapters, "
         "optimizer and rank.",
     )
     parser.add_argument(
@@ -67,7 +67,7 @@ def _fit_model(args: argparse.Namespace) -> int:
     name = find_model(args.target)
     choices = {"method": list(METHODS)} | read_choices(args.settings)
     if ranges := [key for key, value in choices.items() if isinstance(value, tuple)]:
-        raise BadValue(f"{ranges[0]} is given as a range: of a model give values, as in context=2048,8192.")
+        raise BadValue(f"{ranges[0]} is given as a range: for a model, give values, as in context=2048,8192.")
     values = [value if isinstance(value, list) else [value] for value in choices.values()]
     lines = [dict(zip(choices, combination, strict=True)) for combination in product(*values)]
     check_settings(train, lines[0])

@@ -44,11 +44,11 @@ def train(
     adapters: str = "all",
     rank: int = 16,
 ) -> Iterator[torch.Tensor]:
-    """Fine-tune a Llama, with weights at random: bytes are the same. Yields the loss of each step.
+    """Fine-tune a Llama with random weights, which take the same bytes. Yields the loss of each step.
 
     Weights, activations and, of the full method, gradients and optimizer state are in bfloat16; with adapters on a card
-    without bfloat16 in float16, with a loss scale. Adapters are in float32, as peft makes them. Embedding, norms and
-    head stay in 16 bits.
+    without bfloat16 in float16, with a loss scale. Adapters are in float32, as peft makes them (TRL
+    casts them to bfloat16). Embedding, norms and head stay in 16 bits.
 
     Args:
         device: where it trains. The model is made on the host, and goes there one Linear at a time.
@@ -57,7 +57,7 @@ def train(
         context: tokens of a sequence.
         batch_size: sequences of a step.
         checkpointing: keep only the input of each block for backward.
-        chunked_loss: the loss of 256 tokens at a time, so that there are never all logits.
+        chunked_loss: the loss of 256 tokens at a time, so that the full logits never exist.
         optimizer: one of ``OPTIMIZERS``.
         adapters: one of ``ADAPTED``.
         rank: of the adapters.

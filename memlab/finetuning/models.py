@@ -47,12 +47,12 @@ def find_model(name: str) -> str:
     Raises:
         BadValue: no such model is known.
     """
-    asked = name.rpartition("/")[2].lower().removesuffix("-instruct")
+    asked = name.rpartition("/")[2].lower().replace("-instruct", "")
     known = {model.lower(): model for model in MODELS}
     if asked not in known:
         close = [known[match] for match in get_close_matches(asked, known, n=3, cutoff=0.5)]
-        likely = f"Did you mean {' or '.join(close)}? " if close else ""
+        likely = f"The closest: {', '.join(close)}. " if close else ""
         raise BadValue(
-            f"{name!r} is no file that is there, and no model that memlab knows. {likely}Known are {', '.join(MODELS)}."
+            f"{name!r} is neither an existing file nor a model that memlab knows. {likely}All: {', '.join(MODELS)}."
         )
     return known[asked]

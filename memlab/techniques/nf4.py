@@ -19,7 +19,7 @@ def _levels() -> torch.Tensor:
     return torch.cat([below.flip(0), torch.zeros(1), above]) / above[-1]
 
 
-LEVELS = _levels()  # sixteen, from -1 to 1, where a normal distribution has as many numbers between two of them
+LEVELS = _levels()  # quantiles of a normal distribution, scaled to -1 to 1; one is 0
 PAIRS = torch.cartesian_prod(LEVELS, LEVELS)  # of a byte: the number of its high four bits, and of its low four
 
 
@@ -30,10 +30,10 @@ def pack(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         weight: its number of elements is a multiple of 64. A block of zeros stays one.
 
     Raises:
-        BadValue: it is not.
+        BadValue: the number of weights is not a multiple of 64.
     """
     if weight.numel() % BLOCK:
-        raise BadValue(f"{weight.numel()} weights are no whole number of blocks: give a multiple of {BLOCK}.")
+        raise BadValue(f"{weight.numel()} weights cannot be packed: their number must be a multiple of {BLOCK}.")
     blocks = weight.detach().reshape(-1, BLOCK)
     scales = blocks.abs().amax(1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny)
     between = ((LEVELS[1:] + LEVELS[:-1]) / 2).to(weight)
@@ -67,7 +67,7 @@ class _Product(torch.autograd.Function):
 
 
 class NF4Linear(nn.Module):
-    """A frozen Linear that keeps its weight in four bits, and makes it anew in forward and in backward.
+    """A frozen Linear that keeps its weight in four bits, and dequantizes it in forward and again in backward.
 
     Args:
         linear: is packed, and not kept. A bias stays as it is.

@@ -64,7 +64,7 @@ def test_several_values_of_a_model_are_a_line_each(capsys):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["context=1:9"], "context is given as a range: of a model give values, as in context=2048,8192"),
+        (["context=1:9"], "context is given as a range: for a model, give values, as in context=2048,8192"),
         (["depth=3"], "train has no setting 'depth'"),
         (["method=lora"], "method='lora' is not known: give one of full, LoRA, QLoRA"),
     ],
@@ -77,7 +77,8 @@ def test_bad_words_about_a_model_are_one_sentence(words, error, capsys):
 def test_a_name_that_is_neither_file_nor_model_is_one_sentence(capsys):
     assert cli.main(["fit", "Llama-9-8B"]) == 2
     assert (
-        "'Llama-9-8B' is no file that is there, and no model that memlab knows. Did you mean" in capsys.readouterr().err
+        "'Llama-9-8B' is neither an existing file nor a model that memlab knows. The closest: "
+        in capsys.readouterr().err
     )
 
 

@@ -35,5 +35,5 @@ def test_a_name_may_be_written_as_on_the_hub(name):
 
 
 def test_an_unknown_name_is_told_what_is_like_it():
-    with pytest.raises(BadValue, match=r"'Lama-3.1-8B' is no .* Did you mean Llama-3.1-8B or .*Known are SmolLM2-135M"):
+    with pytest.raises(BadValue, match=r"'Lama-3.1-8B' is neither .* The closest: Llama-3.1-8B, .*All: SmolLM2-135M"):
         find_model("Lama-3.1-8B")

@@ -60,5 +60,5 @@ def test_the_weight_is_not_kept_for_backward():
 
 
 def test_what_cannot_be_packed_is_refused():
-    with pytest.raises(BadValue, match="32 weights are no whole number of blocks: give a multiple of 64"):
+    with pytest.raises(BadValue, match="32 weights cannot be packed: their number must be a multiple of 64"):
         NF4Linear(nn.Linear(8, 4, bias=False))
