@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from html import escape
 from itertools import cycle
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from memlab.vgpu.cards import CARDS
 ABOVE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}  # where a picture's notes stand
 LINES = [(BLUE, "o-"), (ORANGE, "s--"), (INK, "^:")]
 SMALL = 10  # points: 13 pixels, the least that is legible from the last row
+
+
+NOTE_WIDTH = 100  # letters of a note below a title: what stands beside the axes must not be wider than the picture
 
 
 class Picture(Figure):
@@ -244,8 +248,10 @@ def byte_axis(axes: Axes, top: float) -> None:
 def write_title(axes: Axes, sentence: str, note: str) -> None:
     """A sentence above a picture, and below it a smaller note."""
     whole = re.sub(r"(\d) (?=(Ki|Mi|Gi)?B\b)", "\\1\u00a0", capital(sentence))  # a number and its unit are on one line
-    axes.set_title(whole, loc="left", fontsize=11, color=INK, wrap=True, pad=20)  # clear of an underscore
-    axes.annotate(note, (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom")
+    lines = wrap(note, NOTE_WIDTH) or [""]  # or the layout would make room for it, and the picture narrow
+    pad = 20 + 15 * (len(lines) - 1)  # clear of an underscore
+    axes.set_title(whole, loc="left", fontsize=11, color=INK, wrap=True, pad=pad)
+    axes.annotate("\n".join(lines), (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom")
 
 
 def sources(traces: Iterable[Trace]) -> str:

@@ -224,3 +224,14 @@ def test_drawing_never_loads_pyplot():
 def test_a_limit_is_the_cards_only_if_it_is(traces, limit, name):
     (axes,) = plots.bars(traces, budget=limit).axes
     assert f"{name}\n{format_bytes(limit)}" in [text.get_text() for text in axes.texts]
+
+
+def test_a_long_note_is_wrapped_and_leaves_the_axes_their_width():
+    widths = []
+    for note in ("short", "a setting, " * 30):
+        picture = plots.Picture("A sentence")
+        axes = picture.add_subplot()
+        plots.write_title(axes, "A sentence", note)
+        picture.png()
+        widths.append(axes.get_position().width)
+    assert widths[1] == pytest.approx(widths[0], abs=0.02)
