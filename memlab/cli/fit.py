@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import product
 from os import cpu_count
 from pathlib import Path
 from typing import Any
@@ -62,14 +61,15 @@ def _is_name(target: str) -> bool:
 def _fit_model(args: argparse.Namespace) -> int:
     """Each method of fine-tuning by itself: they do not give the same model, so none stands for another."""
     from memlab.finetuning import METHODS, count_weights, find_model, train
+    from memlab.fitting.grid import Grid
     from memlab.protocol import check_settings
 
     name = find_model(args.target)
     choices = {"method": list(METHODS)} | read_choices(args.settings)
     if ranges := [key for key, value in choices.items() if isinstance(value, tuple)]:
         raise BadValue(f"{ranges[0]} is given as a range: for a model, give values, as in context=2048,8192.")
-    values = [value if isinstance(value, list) else [value] for value in choices.values()]
-    lines = [dict(zip(choices, combination, strict=True)) for combination in product(*values)]
+    menus = {key: value if isinstance(value, list) else [value] for key, value in choices.items()}
+    lines = list(Grid({}, menus, "", [None]).lines())  # not make_grid's: of many numbers that tries some alone
     check_settings(train, lines[0])
     print(f"{name}, {count_weights(name):,} weights:", flush=True)
     varied = [key for key, value in choices.items() if isinstance(value, list) and key != "method"]

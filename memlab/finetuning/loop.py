@@ -1,6 +1,6 @@
 """The loop that fine-tunes a Llama with all its weights, with LoRA, or with LoRA on weights in four bits."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -15,7 +15,8 @@ from memlab.techniques.chunked_loss import chunked_cross_entropy
 from memlab.techniques.lora import LoRALinear
 from memlab.techniques.nf4 import NF4Linear
 
-METHODS = ("full", "LoRA", "QLoRA")
+BASES: dict[str, Callable[[nn.Linear], nn.Linear | NF4Linear]] = {"LoRA": lambda linear: linear, "QLoRA": NF4Linear}
+METHODS = ("full", *BASES)
 ADAPTED = {  # which Linear of a block have adapters, by the end of their names
     "all": ("query", "key", "value", "out", "gate", "up", "down"),
     "attention": ("query", "key", "value", "out"),
@@ -69,16 +70,15 @@ def train(
     _check("optimizer", optimizer, OPTIMIZERS)
     _check("adapters", adapters, ADAPTED)
     needs_scale = method != "full" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False)
-    model = _made(sizes, checkpointing, torch.float16 if needs_scale else torch.bfloat16)
-    trained = (
-        list(model.to(device).parameters())
-        if method == "full"
-        else adapt(model, method, ADAPTED[adapters], rank, device)
-    )
+    model = make_model(sizes, checkpointing=checkpointing, dtype=torch.float16 if needs_scale else torch.bfloat16)
+    if method == "full":
+        trained = list(model.to(device).parameters())
+    else:
+        trained = adapt(model, BASES[method], rank=rank, device=device, targets=ADAPTED[adapters])
     stepper = OPTIMIZERS[optimizer](trained, lr=1e-4)
     scaler = torch.amp.GradScaler(device.type, enabled=needs_scale)
     for tokens, targets in batches(batch_size, context):
-        loss = _loss(model, tokens.to(device), targets.to(device), chunked_loss)
+        loss = loss_of(model, tokens.to(device), targets.to(device), chunked=chunked_loss)
         scaler.scale(loss).backward()
         scaler.step(stepper)
         scaler.update()
@@ -86,33 +86,8 @@ def train(
         yield loss
 
 
-def adapt(model: Llama, method: str, targets: Collection[str], rank: int, device: torch.device) -> list[nn.Parameter]:
-    """Move a frozen model to the device, with adapters on some Linear of its blocks; return what is to be trained.
-
-    With ``"QLoRA"`` each Linear is packed as soon as it is there, so that never more than one is on the device in 16
-    bits.
-    """
-    model.requires_grad_(False)
-    names = [name for name, module in model.blocks.named_modules() if type(module) is nn.Linear]
-    for name in names:  # no list of modules: it would hold them all on the device
-        linear = cast("nn.Linear", model.blocks.get_submodule(name).to(device))
-        base = NF4Linear(linear) if method == "QLoRA" else linear
-        is_adapted = name.rpartition(".")[2] in targets
-        model.blocks.set_submodule(name, LoRALinear(base, rank=rank, dtype=torch.float32) if is_adapted else base)
-    model.to(device)
-    return [weight for weight in model.parameters() if weight.requires_grad]
-
-
-def _loss(model: Llama, tokens: torch.Tensor, targets: torch.Tensor, chunked: bool) -> torch.Tensor:
-    features = model.features(tokens)  # in a function of their own, for the optimizer's step needs the room
-    if not chunked:
-        return F.cross_entropy(model.head(features).flatten(0, 1).float(), targets.flatten())
-    chunks = max(1, targets.numel() // CHUNK)
-    return chunked_cross_entropy(features, model.head.weight, targets, chunks=chunks, dtype=torch.float32)
-
-
-def _made(sizes: Mapping[str, Any], checkpointing: bool, dtype: torch.dtype) -> Llama:
-    """The model on the host, made in 16 bits: as many bytes again would be needed to make it in 32."""
+def make_model(sizes: Mapping[str, Any], *, checkpointing: bool, dtype: torch.dtype) -> Llama:
+    """Make a Llama on the host, in 16 bits from the first: to make it in 32 would need as many bytes again."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -121,7 +96,51 @@ def _made(sizes: Mapping[str, Any], checkpointing: bool, dtype: torch.dtype) -> 
         torch.set_default_dtype(before)
 
 
-def _check(what: str, value: str, legal: object) -> None:
-    known = list(legal)  # type: ignore[call-overload]
+def adapt(
+    model: Llama,
+    base_of: Callable[[nn.Linear], nn.Linear | NF4Linear],
+    *,
+    rank: int,
+    device: torch.device,
+    targets: Collection[str] = ADAPTED["all"],
+) -> list[nn.Parameter]:
+    """Freeze a model and move it to the device, with adapters in float32 on some Linear of its blocks.
+
+    Args:
+        model: is changed.
+        base_of: gives what stands in the place of a Linear of the blocks, such as ``NF4Linear``. It is called as soon
+            as the Linear is on the device, so that never more than one is there as it was.
+        rank: of the adapters.
+        device: where the model goes.
+        targets: how the names of those Linear end that have adapters.
+
+    Returns:
+        The weights to train: A and B of each adapter, in the model's order.
+    """
+    model.requires_grad_(False)
+    names = [name for name, module in model.blocks.named_modules() if type(module) is nn.Linear]
+    for name in names:  # no list of modules: it would hold them all on the device
+        base: nn.Module = base_of(cast("nn.Linear", model.blocks.get_submodule(name).to(device)))
+        if name.rpartition(".")[2] in targets:
+            base = LoRALinear(cast("nn.Linear", base), rank=rank, dtype=torch.float32)
+        model.blocks.set_submodule(name, base)
+    model.to(device)
+    return [weight for weight in model.parameters() if weight.requires_grad]
+
+
+def loss_of(model: Llama, tokens: torch.Tensor, targets: torch.Tensor, *, chunked: bool) -> torch.Tensor:
+    """Return the mean cross-entropy in float32, of 256 tokens at a time if ``chunked``.
+
+    The features are let go of when it returns, before the optimizer's step needs the room.
+    """
+    features = model.features(tokens)
+    if not chunked:
+        return F.cross_entropy(model.head(features).flatten(0, 1).float(), targets.flatten())
+    chunks = max(1, targets.numel() // CHUNK)
+    return chunked_cross_entropy(features, model.head.weight, targets, chunks=chunks, dtype=torch.float32)
+
+
+def _check(what: str, value: str, legal: Iterable[str]) -> None:
+    known = list(legal)
     if value not in known:
         raise BadValue(f"{what}={value!r} is not known: give one of {', '.join(known)}.")

@@ -1,4 +1,4 @@
-"""What ``fit`` found."""
+"""The result of ``fit``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Candidate:
 
     @property
     def seconds(self) -> float:
-        """What a sample probably takes, or a step where no setting says how many samples it has."""
+        """Return what a sample probably takes, or a step where no setting says how many samples it has."""
         return (self.trace.likely_seconds or 0.0) / (self.samples or 1)
 
     @property
@@ -82,7 +82,7 @@ class Fit:
 
     @property
     def sentence(self) -> str:
-        """What fits best, what was given up for it and by how much it fits; or why nothing does."""
+        """Say what fits best, what was given up for it and by how much it fits; or why nothing does."""
         if self.best is not None:
             return self._fitting(self.best)
         if self.nearest is not None:

@@ -1,11 +1,10 @@
 """The figure that a notebook is about, predicted, beside what PyTorch's CUDA allocator counts for the same loop."""
 
-import json
 from typing import Any
 
 import torch
 
-from memlab.lab.recorded import folder
+from memlab.lab import recorded
 from memlab.lab.report import Table, table
 from memlab.protocol import Train
 from memlab.run import measure, predict
@@ -30,8 +29,7 @@ def key_figure(notebook: str, train: Train, /, *, gpu: str = "T4", **settings: A
     """
     if torch.cuda.is_available():
         return _measured(train, settings)
-    kept = json.loads((folder() / RECORD).read_text(encoding="utf-8"))
-    counted = kept["figures"][notebook]
+    counted = recorded.figures(RECORD)["figures"][notebook]
     source = f"counted by PyTorch's own CUDA allocator, on a stand-in for a {gpu} (recorded, no real GPU)"
     if size().name == "ci":
         return _table((source, counted))

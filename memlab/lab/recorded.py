@@ -1,8 +1,10 @@
-"""Runs of a panel that were recorded on another machine, beside the notebooks, for readers who lack its GPU."""
+"""Runs of a panel, and figures, that were recorded on another machine, for readers who lack its GPU."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from memlab.errors import NotATrace
 from memlab.files import write_atomically
@@ -11,8 +13,13 @@ from memlab.trace import Trace
 
 
 def folder() -> Path:
-    """Where they are: a file each, as :meth:`memlab.Trace.to_json` writes it."""
+    """Return where they are, beside the notebooks; a run is a file, as :meth:`memlab.Trace.to_json` writes it."""
     return shipped_folder() / "recorded"
+
+
+def figures(name: str) -> Any:
+    """Return the content of a JSON file there, such as ``"deepspeed.json"``."""
+    return json.loads((folder() / name).read_text(encoding="utf-8"))
 
 
 def keep(title: str, traces: Sequence[Trace], where: Path) -> None:

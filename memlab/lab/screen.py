@@ -1,4 +1,4 @@
-"""What there is to see of a session, whether or not anybody looks."""
+"""All there is to see of a session, whether or not anybody looks."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field

@@ -88,7 +88,7 @@ class Session:
 
     @property
     def train(self) -> Train:
-        """What the panel is of."""
+        """The loop that the panel is of."""
         return self._train
 
     @property
@@ -108,7 +108,7 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether a run is waiting or going on."""
+        """True while a run is waiting or going on."""
         return self._runs > 0
 
     # What the learner does

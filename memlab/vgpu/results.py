@@ -1,4 +1,4 @@
-"""What an operator's result looks like, remembered.
+"""The form of operators' results, remembered.
 
 ``FakeTensorMode`` works a result's shape out with PyTorch's own rules, in some 100 microseconds. A network asks the
 same of the same operators over and over, so the answers are kept: the layers of a GPT are alike, and so are the steps.
@@ -16,7 +16,7 @@ MOST = 5000  # answers of a generation, 4.5 KiB each; a network has hundreds
 
 
 class Answer:
-    """What is known of an operator with such arguments.
+    """The knowledge of an operator with such arguments.
 
     Attributes:
         func: the operator.
@@ -123,7 +123,7 @@ def _describe_host(tensor: torch.Tensor) -> Any:
 
 
 def _builder(func: Any, args: tuple[Any, ...], out: Any) -> Callable[..., Any] | None:
-    """What makes such a result again from such arguments; None where that is not possible."""
+    """Return what makes such a result again from such arguments; None where that is not possible."""
     if any(tag in func.tags for tag in _TAGS):
         return None
     if any(item.layout is not torch.strided for item in _tensors(out)):
@@ -150,7 +150,7 @@ def _builder(func: Any, args: tuple[Any, ...], out: Any) -> Callable[..., Any] |
 
 
 def _share_a_new_storage(args: tuple[Any, ...], results: Sequence[Any]) -> bool:
-    """Whether results are views of each other, and not of an argument as the parts of a split are."""
+    """Return whether results are views of each other, and not of an argument as the parts of a split are."""
     given = {id(item.untyped_storage()) for item in _tensors(args)}
     new = [identity for item in _tensors(results) if (identity := id(item.untyped_storage())) not in given]
     return len(set(new)) < len(new)

@@ -1,14 +1,12 @@
 """A prediction beside a count, in bytes: recorded where there is no GPU, measured where there is one."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from memlab import measure, predict
-from memlab.lab import key_figure, key_figures
-from memlab.lab.recorded import folder
+from memlab.lab import key_figure, key_figures, recorded
 from memlab.vgpu.cards import CARDS, card_like
 from tests.cuda.key_figures import asked
 from tests.notebooks.cells import NOTEBOOKS
@@ -32,14 +30,14 @@ def test_the_prediction_of_a_notebook_is_what_pytorch_counts_on_the_stand_in(not
     if (found := asked(notebook)) is None:
         pytest.skip("this notebook has no key figure yet")
     number, loop, settings = found
-    counted = json.loads((folder() / key_figures.RECORD).read_text(encoding="utf-8"))["figures"][number]
+    counted = recorded.figures(key_figures.RECORD)["figures"][number]
     assert predict(loop, gpu="T4", **settings).peak_allocated == counted
 
 
 def test_without_a_gpu_the_count_is_a_recorded_one_and_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("MEMLAB_SIZE", "cpu")
     (tmp_path / key_figures.RECORD).write_text('{"torch": "2.13.0", "figures": {"99": 1000}}')
-    monkeypatch.setattr(key_figures, "folder", lambda: tmp_path)
+    monkeypatch.setattr(recorded, "folder", lambda: tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     shown = key_figure("99", train, width=16)
     predicted = predict(train, width=16).peak_allocated
