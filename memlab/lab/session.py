@@ -279,6 +279,8 @@ class Session:
         self.screen.note_down("")
         self._end_replay()
         self._forecast.leave()
+        if self.screen.view is not None:  # it is of something else
+            self.screen.show(pending="The picture of this run comes with its first step.")
         with self._last_word:
             self._runs += 1
         return self._worker.submit(lambda stopping: self._train_in_worker(running, budget, stopping))
@@ -334,8 +336,6 @@ class Session:
             on_wait=lambda: self.screen.say("Waiting for another run to end."),
         )
         live = LiveRun(run, self.steps, self.screen, self.choices.keys(), budget, outline, self.traces)
-        if self.screen.view is not None:  # it is of something else
-            self.screen.show(pending="The picture of this run comes with its first step.")
         try:
             with suppress(Stopped), run:
                 # Said once: a screen reader reads out every change, and the button counts the steps.
