@@ -42,19 +42,22 @@ class RotaryAttention(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, -1))
 
 
-def rotate(x: torch.Tensor, base: float) -> torch.Tensor:
+def rotate(x: torch.Tensor, base: float, positions: torch.Tensor | None = None) -> torch.Tensor:
     """Rotary position embedding (Su et al. 2021): pairs of numbers turn by an angle that grows with the position.
 
     Args:
         x: ``(batch, heads, tokens, head size)``; number i is paired with number i + head size / 2.
         base: pair i turns by ``base ** (-2 * i / head size)`` a position.
+        positions: ``(tokens,)``, of a part of a sequence; otherwise they count from 0.
 
     Returns:
         The same shape.
     """
     half = x.shape[-1] // 2
     speeds = base ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
-    angles = torch.arange(x.shape[-2], device=x.device)[:, None] * speeds
+    if positions is None:
+        positions = torch.arange(x.shape[-2], device=x.device)
+    angles = positions[:, None] * speeds
     cos, sin = (torch.cat([part, part], dim=-1).to(x.dtype) for part in (angles.cos(), angles.sin()))
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-second, first], dim=-1) * sin

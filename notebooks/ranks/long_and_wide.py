@@ -1,0 +1,146 @@
+"""A Llama on a mesh of ranks: data x context x tensor. Weights, gradients and state are sharded over data and context."""
+
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+from memlab.data import batches
+from memlab.nets import Llama
+
+from .context_parallel import RingAttention, mine
+from .sequence_parallel import split, split_ends
+
+MESHES = {  # context x tensor; all other ranks are for data
+    "data alone": (1, 1),
+    "context 2": (2, 1),
+    "context 4": (4, 1),
+    "context 8": (8, 1),
+    "tensor 2": (1, 2),
+    "tensor 4": (1, 4),
+    "tensor 8": (1, 8),
+    "context 2 x tensor 2": (2, 2),
+    "context 2 x tensor 4": (2, 4),
+    "context 4 x tensor 2": (4, 2),
+}
+SMALL = {"depth": 2, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 192}
+CHUNK = 1024  # tokens whose logits exist at the same time
+
+
+def train(
+    device,
+    *,
+    mesh="context 2",
+    tokens=64,
+    checkpoints=True,
+    sequence=True,
+    sizes=SMALL,
+    start="whole",
+):
+    context, tensor = MESHES[mesh]
+    data = dist.get_world_size() // (context * tensor)
+    parts = init_device_mesh(
+        device.type, (data, context, tensor), mesh_dim_names=("data", "context", "tensor")
+    )
+    rank = parts["context"].get_local_rank()
+    places = mine(torch.arange(tokens)[None], rank, context)[0].to(device)
+    model = distribute(
+        sizes, device, parts, places, checkpoints, sequence=sequence, start=start
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=tensor == 1)
+    row = parts["data"].get_local_rank()
+    for texts in batches(data, tokens):
+        own = (mine(text[row : row + 1], rank, context).to(device) for text in texts)
+        with loss_parallel() if tensor > 1 else nullcontext():
+            loss = model(*own)
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+class Loss(nn.Module):
+    """The head and the cross-entropy, of a few tokens at a time."""
+
+    def __init__(self, head):
+        super().__init__()
+        self.head = head
+
+    def forward(self, features, targets):
+        count = -(-targets.shape[1] // CHUNK)
+        pieces = zip(features.chunk(count, 1), targets.chunk(count, 1), strict=True)
+        losses = (checkpoint(self.sum_of, *pair, use_reentrant=False) for pair in pieces)
+        return sum(losses) / targets.numel()
+
+    def sum_of(self, features, targets):
+        logits = self.head(features).flatten(0, 1).float()
+        return cross_entropy(logits, targets.flatten(), reduction="sum")
+
+
+class Long(Llama):
+    """A Llama whose head is in its loss."""
+
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.loss = Loss(self.head)
+        del self.head
+
+    def forward(self, tokens, targets):
+        return self.loss(self.features(tokens), targets)
+
+
+def distribute(sizes, device, parts, places, checkpoints, *, sequence, start):
+    """The model over all ranks; ``start="meta"`` makes it in pieces from the first."""
+    torch.manual_seed(0)  # the ranks begin with the same numbers
+    with torch.device("meta" if start == "meta" else device):
+        model = Long(**sizes, checkpoint_every=int(checkpoints))
+    tied = model.loss.head.weight is model.token_embedding.weight
+    data, context, tensor = parts.shape
+    names = "shards", "tensor"
+    mesh = init_device_mesh(
+        device.type, (data * context, tensor), mesh_dim_names=names
+    )
+    if tensor > 1:
+        split_ends(model, mesh["tensor"], sequence=sequence)
+        if tied:  # each of the two has been split on its own
+            model.loss.head.weight = model.token_embedding.weight
+    bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    policy = MixedPrecisionPolicy() if device.type == "cpu" else bf16
+    for block in model.blocks:
+        if tensor > 1:
+            split(block, mesh["tensor"], sequence=sequence)
+        if context > 1:
+            group = parts["context"].get_group()
+            block.attention = RingAttention(block.attention, places, group)
+        fully_shard(block, mesh=mesh["shards"], mp_policy=policy)
+    fully_shard(model, mesh=mesh["shards"], mp_policy=policy)
+    if start == "meta":
+        fill(model.to_empty(device=device))
+    return model
+
+
+def fill(model):
+    """Numbers for pieces that have memory and no values yet. Mostly they come from a checkpoint."""
+    for parameter in model.parameters():
+        nn.init.normal_(parameter.to_local(), std=0.02)
+
+
+def train_whole(device, *, tokens=64, sequences=1, sizes=SMALL):
+    """All of it in one process, without any of this: what the ranks are held to."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = Long(**sizes)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for texts in batches(sequences, tokens):
+        loss = model(*(text.to(device) for text in texts))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
