@@ -39,8 +39,10 @@ def train(
     *,
     mesh="context 2",
     tokens=64,
+    batch_per_rank=1,
     checkpoints=True,
     sequence=True,
+    chunk=CHUNK,
     sizes=SMALL,
     start="whole",
 ):
@@ -51,13 +53,14 @@ def train(
     )
     rank = parts["context"].get_local_rank()
     places = mine(torch.arange(tokens)[None], rank, context)[0].to(device)
-    model = distribute(
-        sizes, device, parts, places, checkpoints, sequence=sequence, start=start
-    )
+    sizes = sizes | {"checkpoint_every": int(checkpoints)}
+    model = distribute(sizes, device, parts, places, sequence=sequence, start=start)
+    model.loss.chunk = chunk
     optimizer = torch.optim.AdamW(model.parameters(), foreach=tensor == 1)
-    row = parts["data"].get_local_rank()
-    for texts in batches(data, tokens):
-        own = (mine(text[row : row + 1], rank, context).to(device) for text in texts)
+    row = parts["data"].get_local_rank() * batch_per_rank
+    rows = slice(row, row + batch_per_rank)
+    for texts in batches(data * batch_per_rank, tokens):
+        own = (mine(text[rows], rank, context).to(device) for text in texts)
         with loss_parallel() if tensor > 1 else nullcontext():
             loss = model(*own)
             loss.backward()
@@ -71,10 +74,10 @@ class Loss(nn.Module):
 
     def __init__(self, head):
         super().__init__()
-        self.head = head
+        self.head, self.chunk = head, CHUNK
 
     def forward(self, features, targets):
-        count = -(-targets.shape[1] // CHUNK)
+        count = -(-targets.shape[1] // self.chunk)
         pieces = zip(features.chunk(count, 1), targets.chunk(count, 1), strict=True)
         losses = (checkpoint(self.sum_of, *pair, use_reentrant=False) for pair in pieces)
         return sum(losses) / targets.numel()
@@ -96,11 +99,11 @@ class Long(Llama):
         return self.loss(self.features(tokens), targets)
 
 
-def distribute(sizes, device, parts, places, checkpoints, *, sequence, start):
+def distribute(sizes, device, parts, places, *, sequence, start):
     """The model over all ranks; ``start="meta"`` makes it in pieces from the first."""
     torch.manual_seed(0)  # the ranks begin with the same numbers
     with torch.device("meta" if start == "meta" else device):
-        model = Long(**sizes, checkpoint_every=int(checkpoints))
+        model = Long(**sizes)
     tied = model.loss.head.weight is model.token_embedding.weight
     data, context, tensor = parts.shape
     names = "shards", "tensor"
