@@ -13,6 +13,7 @@ from memlab.drawings.lives import lives
 from memlab.drawings.operations import operations
 from memlab.drawings.parts import parts
 from memlab.drawings.per_weight import per_weight
+from memlab.drawings.ring import ring
 from memlab.drawings.schedule import schedule
 from memlab.drawings.scores import scores
 from memlab.drawings.shards import shards
@@ -36,6 +37,7 @@ __all__ = [
     "operations",
     "parts",
     "per_weight",
+    "ring",
     "schedule",
     "scores",
     "segment_map",

@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.functional import pad
 
 from memlab.nets.llama import rotate
 
@@ -20,19 +21,29 @@ def attend(query, key, value, causal):
     if query.device.type == "cpu":
         kernel = aten._scaled_dot_product_flash_attention_for_cpu
         return kernel(query, key, value, 0.0, causal)
+    if query.dtype == torch.float32:  # for which there is no flash attention
+        kernel = aten._scaled_dot_product_efficient_attention
+        out, total, *_ = kernel(query, key, value, None, True, 0.0, causal)
+        return out, total[..., : query.shape[2]]
     return aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal)[:2]
 
 
 def attend_backward(gradient, query, key, value, out, total, causal):
-    given = gradient, query, key, value, out, total
+    given = gradient, query, key, value
     if query.device.type == "cpu":
         kernel = aten._scaled_dot_product_flash_attention_for_cpu_backward
-        return kernel(*given, 0.0, causal)
-    longest = query.shape[2], key.shape[2]
+        return kernel(*given, out, total, 0.0, causal)
     seed = torch.empty(2, dtype=torch.uint64, device=query.device)  # of no dropout
     nothing = torch.empty(0, dtype=torch.uint64, device=query.device)
+    if query.dtype == torch.float32:
+        total = pad(total, (0, -query.shape[2] % 32))  # as the kernel writes it
+        wanted = [True, True, True, False]
+        kernel = aten._scaled_dot_product_efficient_attention_backward
+        given = *given, None, out, total, seed[0], seed[1], 0.0, wanted, causal
+        return kernel(*given)[:3]
+    longest = query.shape[2], key.shape[2]
     kernel = aten._scaled_dot_product_flash_attention_backward
-    return kernel(*given, None, None, *longest, 0.0, causal, seed, nothing)
+    return kernel(*given, out, total, None, None, *longest, 0.0, causal, seed, nothing)
 
 
 def seen(step, rank, ranks, tokens):

@@ -13,6 +13,9 @@ from memlab.nets.llama import SwiGLU
 from . import alone
 
 ROUTING = ["learned", "balanced", "all to rank 0"]
+# Jiang et al. 2024: 46,702,792,704 weights with 8 experts.
+MIXTRAL = {"depth": 32, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14_336}
+MIXTRAL |= {"vocabulary": 32_000, "tied": False, "base": 1e6}
 SMALL = {"depth": 2, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128}
 
 
@@ -49,12 +52,18 @@ def make(device, sizes, experts, chosen, capacity, routing):
     try:
         with torch.device(device):
             model = Llama(**sizes | {"hidden": 1})
+            how = experts, chosen, capacity, routing
             for block in model.blocks:
-                shape = sizes["width"], sizes["hidden"]
-                block.mlp = Mixture(*shape, experts, chosen, capacity, routing)
+                block.mlp = Mixture(sizes["width"], sizes["hidden"], *how)
     finally:
         torch.set_default_dtype(before)
     return model
+
+
+def whole(sizes, experts=8, chosen=2):
+    """The shapes of all of it."""
+    with alone.group():
+        return make(torch.device("meta"), sizes, experts, chosen, 0.0, "learned")
 
 
 def average(model, ranks):

@@ -1,6 +1,8 @@
 """A Llama on a mesh of ranks: data x context x tensor. Weights, gradients and state are sharded over data and context."""
 
 from contextlib import nullcontext
+from functools import partial
+from itertools import islice
 
 import torch
 import torch.distributed as dist
@@ -15,9 +17,11 @@ from torch.utils.checkpoint import checkpoint
 from memlab.data import batches
 from memlab.nets import Llama
 
+from . import alone, expert_parallel
 from .context_parallel import RingAttention, mine
 from .sequence_parallel import split, split_ends
 
+NAMES = "data", "context", "tensor"
 MESHES = {  # context x tensor; all other ranks are for data
     "data alone": (1, 1),
     "context 2": (2, 1),
@@ -29,6 +33,10 @@ MESHES = {  # context x tensor; all other ranks are for data
     "context 2 x tensor 2": (2, 2),
     "context 2 x tensor 4": (2, 4),
     "context 4 x tensor 2": (4, 2),
+}
+OPTIMIZERS = {
+    "AdamW": torch.optim.AdamW,
+    "SGD": partial(torch.optim.SGD, lr=1.0),  # a wrong gradient shows in the next loss
 }
 SMALL = {"depth": 2, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 192}
 CHUNK = 1024  # tokens whose logits exist at the same time
@@ -42,31 +50,29 @@ def train(
     batch_per_rank=1,
     checkpoints=True,
     sequence=True,
-    chunk=CHUNK,
+    optimizer="AdamW",
     sizes=SMALL,
     start="whole",
 ):
-    context, tensor = MESHES[mesh]
-    data = dist.get_world_size() // (context * tensor)
-    parts = init_device_mesh(
-        device.type, (data, context, tensor), mesh_dim_names=("data", "context", "tensor")
-    )
-    rank = parts["context"].get_local_rank()
-    places = mine(torch.arange(tokens)[None], rank, context)[0].to(device)
-    sizes = sizes | {"checkpoint_every": int(checkpoints)}
-    model = distribute(sizes, device, parts, places, sequence=sequence, start=start)
-    model.loss.chunk = chunk
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=tensor == 1)
-    row = parts["data"].get_local_rank() * batch_per_rank
-    rows = slice(row, row + batch_per_rank)
-    for texts in batches(data * batch_per_rank, tokens):
-        own = (mine(text[rows], rank, context).to(device) for text in texts)
-        with loss_parallel() if tensor > 1 else nullcontext():
-            loss = model(*own)
-            loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        yield loss
+    with alone.group() as (_, ranks):
+        context, tensor = MESHES[mesh] if ranks > 1 else (1, 1)
+        shape = ranks // (context * tensor), context, tensor
+        parts = init_device_mesh(device.type, shape, mesh_dim_names=NAMES)
+        rank = parts["context"].get_local_rank()
+        places = mine(torch.arange(tokens)[None], rank, context)[0].to(device)
+        sizes = sizes | {"checkpoint_every": int(checkpoints)}
+        model = distribute(sizes, device, parts, places, sequence, start)
+        stepper = OPTIMIZERS[optimizer](model.parameters(), foreach=tensor == 1)
+        row = parts["data"].get_local_rank() * batch_per_rank
+        for texts in batches(shape[0] * batch_per_rank, tokens):
+            texts = (text[row : row + batch_per_rank] for text in texts)
+            own = (mine(text, rank, context).to(device) for text in texts)
+            with loss_parallel() if tensor > 1 else nullcontext():
+                loss = model(*own)
+                loss.backward()
+            stepper.step()
+            stepper.zero_grad()
+            yield loss
 
 
 class Loss(nn.Module):
@@ -74,10 +80,10 @@ class Loss(nn.Module):
 
     def __init__(self, head):
         super().__init__()
-        self.head, self.chunk = head, CHUNK
+        self.head = head
 
     def forward(self, features, targets):
-        count = -(-targets.shape[1] // self.chunk)
+        count = -(-targets.shape[1] // CHUNK)
         pieces = zip(features.chunk(count, 1), targets.chunk(count, 1), strict=True)
         losses = (checkpoint(self.sum_of, *pair, use_reentrant=False) for pair in pieces)
         return sum(losses) / targets.numel()
@@ -99,7 +105,7 @@ class Long(Llama):
         return self.loss(self.features(tokens), targets)
 
 
-def distribute(sizes, device, parts, places, *, sequence, start):
+def distribute(sizes, device, parts, places, sequence, start):
     """The model over all ranks; ``start="meta"`` makes it in pieces from the first."""
     torch.manual_seed(0)  # the ranks begin with the same numbers
     with torch.device("meta" if start == "meta" else device):
@@ -115,7 +121,8 @@ def distribute(sizes, device, parts, places, *, sequence, start):
         if tied:  # each of the two has been split on its own
             model.loss.head.weight = model.token_embedding.weight
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    policy = MixedPrecisionPolicy() if device.type == "cpu" else bf16
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(False)
+    policy = bf16 if has_bf16 else MixedPrecisionPolicy()
     for block in model.blocks:
         if tensor > 1:
             split(block, mesh["tensor"], sequence=sequence)
@@ -135,15 +142,22 @@ def fill(model):
         nn.init.normal_(parameter.to_local(), std=0.02)
 
 
-def train_whole(device, *, tokens=64, sequences=1, sizes=SMALL):
+def train_whole(device, *, tokens=64, sequences=1, optimizer="AdamW", sizes=SMALL):
     """All of it in one process, without any of this: what the ranks are held to."""
     torch.manual_seed(0)
     with torch.device(device):
         model = Long(**sizes)
-    optimizer = torch.optim.AdamW(model.parameters())
+    stepper = OPTIMIZERS[optimizer](model.parameters())
     for texts in batches(sequences, tokens):
         loss = model(*(text.to(device) for text in texts))
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        stepper.step()
+        stepper.zero_grad()
         yield loss
+
+
+def train_in_turn(device, *, meshes, each=3, **settings):
+    """Some steps with each mesh, then with experts: starting the ranks takes longer than the steps."""
+    for mesh in meshes:
+        yield from islice(train(device, mesh=mesh, **settings), each)
+    yield from islice(expert_parallel.train(device), each)

@@ -34,6 +34,9 @@ from memlab import measure
 from memlab.nets import GPT
 from memlab.nets.gpt import Block
 
+sys.path.append(str(Path(__file__).parents[2] / "notebooks"))  # where the loops of several ranks are
+from ranks import expert_parallel, long_and_wide
+
 WAIT = 0.6 if "STANDIN_CARD" in os.environ else 0  # seconds
 HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
@@ -164,10 +167,34 @@ def tensor_parallel(device):
         yield loss
 
 
+WIDE = {"depth": 2, "width": 512, "heads": 4, "kv_heads": 2, "hidden": 1536, "vocabulary": 1024}
+
+
+def context_parallel(device):
+    yield from long_and_wide.train(device, mesh="context 2", tokens=1024, sizes=WIDE)
+
+
+def sequence_parallel(device):
+    yield from long_and_wide.train(device, mesh="tensor 2", tokens=1024, sizes=WIDE)
+
+
+def experts(device):
+    yield from expert_parallel.train(device, routing="balanced", tokens=1024, sizes=WIDE)
+
+
+def experts_with_slots(device):
+    yield from expert_parallel.train(device, routing="balanced", capacity=1.25, tokens=1024, sizes=WIDE)
+
+
+def experts_all_on_one(device):
+    yield from expert_parallel.train(device, routing="all to rank 0", tokens=1024, sizes=WIDE)
+
+
 LOOPS = (
     *(replicated, views, small_buckets, fixed_graph, sharded_state, sharded, kept_until_backward, sharded_in_half),
     *(offloaded, made_in_shards, filled_and_clipped, tensor_parallel),
     *(flattened_and_offloaded, flattened, flattened_and_kept, flattened_in_half),
+    *(context_parallel, sequence_parallel, experts, experts_with_slots, experts_all_on_one),
 )
 
 
