@@ -45,7 +45,7 @@ CHUNK = 1024  # tokens whose logits exist at the same time
 def train(
     device,
     *,
-    mesh="context 2",
+    mesh="data alone",
     tokens=64,
     batch_per_rank=1,
     checkpoints=True,
