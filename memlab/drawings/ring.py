@@ -15,7 +15,7 @@ Work = Sequence[Sequence[float]]
 
 
 def ring(work: Mapping[str, Work], *, title: str) -> Picture:
-    """Draw, for every rank and every step, whose keys and values it has, and how many of its scores the mask lets through.
+    """Draw whose keys and values every rank has in every step, and how many of its scores the mask lets through.
 
     Args:
         work: for each way to cut the sequence, by the name to write above: of each rank, in each step, the part of its
@@ -40,7 +40,7 @@ def ring(work: Mapping[str, Work], *, title: str) -> Picture:
     axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)], fontsize=SMALL)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    write_title(axes, title, "in a cell: whose keys and values the rank has; filled: the part of the scores it computes")
+    write_title(axes, title, "in a cell: whose keys and values the rank has; filled: the part of the scores computed")
     return picture
 
 

@@ -31,8 +31,10 @@ def kernels() -> list[Library]:
         libraries.append(library)
     for operator, formula in products.WITH_FORMULAS.items():
         libraries[0].impl(operator.name().removeprefix("aten::"), formula, "AutogradPrivateUse1", with_keyset=True)
+    libraries.append(Library("aten", "IMPL", "Lazy"))  # of a DTensor around a card's tensor, see names.py
     for name in WHOLE:
-        libraries[-1].impl(name, _never_reached, "PrivateUse1")
+        for library, key in zip(libraries[1:], ("PrivateUse1", "Lazy"), strict=True):
+            library.impl(name, _never_reached, key)
     return libraries
 
 

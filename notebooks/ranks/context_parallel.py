@@ -51,7 +51,9 @@ def seen(step, rank, ranks, tokens):
     everything, half = slice(0, tokens), tokens // 2
     if step == 0:  # its own keys
         return everything, everything, True
-    if (rank - step) % ranks < rank:  # an earlier rank's: their front is before all queries, their back after
+    if (
+        (rank - step) % ranks < rank
+    ):  # an earlier rank's: their front is before all queries, their back after
         return everything, slice(0, half), False
     return slice(half, tokens), everything, False
 
@@ -78,7 +80,11 @@ class Ring(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, group):
-        rank, ranks, heads = dist.get_rank(group), dist.get_world_size(group), query.shape[1]
+        rank, ranks, heads = (
+            dist.get_rank(group),
+            dist.get_world_size(group),
+            query.shape[1],
+        )
         keys = key.contiguous(), value.contiguous()
         out = torch.zeros_like(query, dtype=torch.float32)
         total = torch.full(query.shape[:-1], -torch.inf, device=query.device)

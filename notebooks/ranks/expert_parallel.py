@@ -3,7 +3,6 @@
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn.functional import one_hot
 
 from memlab.data import batches
@@ -105,14 +104,16 @@ class Mixture(nn.Module):
         sent = [sum(part) for part in cut(counts, dist.get_world_size())]
         arriving = self.announce(counts, flat.device)
         received = [sum(part) for part in arriving]
-        rows = all_to_all(flat[order // self.chosen], received, sent)
+        rows = AllToAll.apply(flat[order // self.chosen], received, sent)
         pieces = rows.split([count for part in arriving for count in part])
         done = self.work(pieces)
-        back = all_to_all(torch.cat(done), sent, received)
+        back = AllToAll.apply(torch.cat(done), sent, received)
         weighted = back * scores.flatten()[order, None]
         return torch.zeros_like(flat).index_add(0, order // self.chosen, weighted)
 
-    def in_slots(self, flat, scores, choice):  # buffers of a fixed size, as in Switch and GShard
+    def in_slots(
+        self, flat, scores, choice
+    ):  # buffers of a fixed size, as in Switch and GShard
         experts = self.router.out_features
         slots = int(self.capacity * choice.numel() / experts)
         hot = one_hot(choice.flatten(), experts)
@@ -123,8 +124,8 @@ class Mixture(nn.Module):
         buffer = flat.new_zeros(experts * slots + 1, flat.shape[1])
         buffer = buffer.index_copy(0, index, flat[source])[:-1]
         each = [experts * slots // dist.get_world_size()] * dist.get_world_size()
-        done = self.work(all_to_all(buffer, each, each).split(slots))
-        back = all_to_all(torch.cat(done), each, each)
+        done = self.work(AllToAll.apply(buffer, each, each).split(slots))
+        back = AllToAll.apply(torch.cat(done), each, each)
         back = torch.cat([back, back.new_zeros(1, flat.shape[1])])
         weighted = back[index] * scores.flatten()[:, None]
         return torch.zeros_like(flat).index_add(0, source, weighted)
@@ -174,5 +175,20 @@ def cut(counts, ranks):
     return [counts[start : start + own] for start in range(0, len(counts), own)]
 
 
-def all_to_all(rows, received, sent):
-    return all_to_all_single_autograd(rows.contiguous(), received, sent, dist.group.WORLD)
+class AllToAll(torch.autograd.Function):
+    """Rows go to other ranks; in backward their gradients come back."""
+
+    @staticmethod
+    def forward(ctx, rows, received, sent):
+        ctx.back = sent, received
+        return exchanged(rows, received, sent)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return exchanged(gradient, *ctx.back), None, None
+
+
+def exchanged(rows, received, sent):
+    arrived = rows.new_empty(sum(received), rows.shape[1])
+    dist.all_to_all_single(arrived, rows.contiguous(), received, sent)
+    return arrived

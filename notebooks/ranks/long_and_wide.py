@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
@@ -17,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from memlab.data import batches
 from memlab.nets import Llama
 
-from . import alone, expert_parallel
+from . import expert_parallel
 from .context_parallel import RingAttention, mine
 from .sequence_parallel import split, split_ends
 
@@ -54,25 +53,28 @@ def train(
     sizes=SMALL,
     start="whole",
 ):
-    with alone.group() as (_, ranks):
-        context, tensor = MESHES[mesh] if ranks > 1 else (1, 1)
-        shape = ranks // (context * tensor), context, tensor
-        parts = init_device_mesh(device.type, shape, mesh_dim_names=NAMES)
-        rank = parts["context"].get_local_rank()
-        places = mine(torch.arange(tokens)[None], rank, context)[0].to(device)
-        sizes = sizes | {"checkpoint_every": int(checkpoints)}
-        model = distribute(sizes, device, parts, places, sequence, start)
-        stepper = OPTIMIZERS[optimizer](model.parameters(), foreach=tensor == 1)
-        row = parts["data"].get_local_rank() * batch_per_rank
-        for texts in batches(shape[0] * batch_per_rank, tokens):
-            texts = (text[row : row + batch_per_rank] for text in texts)
-            own = (mine(text, rank, context).to(device) for text in texts)
-            with loss_parallel() if tensor > 1 else nullcontext():
-                loss = model(*own)
-                loss.backward()
-            stepper.step()
-            stepper.zero_grad()
-            yield loss
+    sizes = sizes | {"checkpoint_every": int(checkpoints)}
+    if not dist.is_initialized():  # a process alone has nothing to divide
+        how = {"sequences": batch_per_rank, "optimizer": optimizer}
+        yield from train_whole(device, tokens=tokens, sizes=sizes, **how)
+        return
+    context, tensor = MESHES[mesh]
+    shape = dist.get_world_size() // (context * tensor), context, tensor
+    parts = init_device_mesh(device.type, shape, mesh_dim_names=NAMES)
+    rank = parts["context"].get_local_rank()
+    places = mine(torch.arange(tokens)[None], rank, context)[0].to(device)
+    model = distribute(sizes, device, parts, places, sequence, start)
+    stepper = OPTIMIZERS[optimizer](model.parameters(), foreach=tensor == 1)
+    row = parts["data"].get_local_rank() * batch_per_rank
+    for texts in batches(shape[0] * batch_per_rank, tokens):
+        texts = (text[row : row + batch_per_rank] for text in texts)
+        own = (mine(text, rank, context).to(device) for text in texts)
+        with loss_parallel() if tensor > 1 else nullcontext():
+            loss = model(*own)
+            loss.backward()
+        stepper.step()
+        stepper.zero_grad()
+        yield loss
 
 
 class Loss(nn.Module):
@@ -85,7 +87,9 @@ class Loss(nn.Module):
     def forward(self, features, targets):
         count = -(-targets.shape[1] // CHUNK)
         pieces = zip(features.chunk(count, 1), targets.chunk(count, 1), strict=True)
-        losses = (checkpoint(self.sum_of, *pair, use_reentrant=False) for pair in pieces)
+        losses = (
+            checkpoint(self.sum_of, *pair, use_reentrant=False) for pair in pieces
+        )
         return sum(losses) / targets.numel()
 
     def sum_of(self, features, targets):
@@ -113,9 +117,7 @@ def distribute(sizes, device, parts, places, sequence, start):
     tied = model.loss.head.weight is model.token_embedding.weight
     data, context, tensor = parts.shape
     names = "shards", "tensor"
-    mesh = init_device_mesh(
-        device.type, (data * context, tensor), mesh_dim_names=names
-    )
+    mesh = init_device_mesh(device.type, (data * context, tensor), mesh_dim_names=names)
     if tensor > 1:
         split_ends(model, mesh["tensor"], sequence=sequence)
         if tied:  # each of the two has been split on its own

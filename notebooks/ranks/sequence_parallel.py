@@ -28,7 +28,13 @@ def split(block, mesh, *, sequence=True):
         plan = {"attention_norm": SequenceParallel(), "mlp_norm": SequenceParallel()}
         plan |= {"attention": gathered(), "mlp": gathered()}
         down = RowwiseParallel(output_layouts=PART)
-    columns = "attention.query", "attention.key", "attention.value", "mlp.gate", "mlp.up"
+    columns = (
+        "attention.query",
+        "attention.key",
+        "attention.value",
+        "mlp.gate",
+        "mlp.up",
+    )
     plan |= dict.fromkeys(columns, ColwiseParallel())
     plan |= dict.fromkeys(("attention.out", "mlp.down"), down)
     parallelize_module(block, mesh, plan)
@@ -48,5 +54,7 @@ def split_ends(model, mesh, *, sequence=True):
         desired_input_layouts=(whole, None),
         use_local_output=False,
     )
-    plan["loss.head"] = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+    plan["loss.head"] = ColwiseParallel(
+        output_layouts=Shard(-1), use_local_output=False
+    )
     parallelize_module(model, mesh, plan)

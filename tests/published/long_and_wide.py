@@ -1,8 +1,8 @@
 """torchtitan's published memory of Llama 3.1 on many H100s, beside what notebook 22's loop is predicted to take.
 
-``python -m tests.published.long_and_wide`` writes ``notebooks/recorded/long-and-wide.json``, in some minutes. Nothing here
-is fitted: what torchtitan does and this loop does not (torch.compile, Float8, keys and values gathered at once instead of
-in a ring) stays a difference.
+``python -m tests.published.long_and_wide`` writes ``notebooks/recorded/long-and-wide.json``, in some minutes. Nothing
+is fitted: what torchtitan does and this loop does not (torch.compile, Float8, keys and values gathered at once instead
+of in a ring) stays a difference.
 """
 
 import json
