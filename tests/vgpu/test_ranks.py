@@ -7,7 +7,7 @@ import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from memlab import predict
@@ -120,6 +120,20 @@ def test_parameters_are_freed_after_their_layer_has_run():
 def test_a_shard_gathers_twice_and_scatters_once():
     trace = predict(sharded, world_size=8)
     assert trace.sent == 3 * PARAMETERS * 7 // 8
+
+
+def normed_in_parts(device):
+    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
+    norm = parallelize_module(nn.RMSNorm(WIDTH).to(device), mesh, SequenceParallel(use_local_output=True))
+    loss = norm(torch.ones(2, 8, WIDTH, device=device)).sum()
+    loss.backward()
+    yield loss
+
+
+def test_the_norm_of_a_dtensor_is_one_operator_as_cuda_has_it():
+    operators = {event.op for event in predict(normed_in_parts, world_size=2, steps=1).events}
+    assert "aten._fused_rms_norm" in operators
+    assert "aten.rsqrt" not in operators
 
 
 def test_tensor_parallel_layers_hold_their_part():
