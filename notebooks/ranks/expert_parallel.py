@@ -45,7 +45,7 @@ def train(
 def make(device, sizes, experts, chosen, capacity, routing):
     """A Llama whose blocks have a mixture of experts; this rank makes its own ones only."""
     torch.manual_seed(0)  # what is not an expert is equal on all ranks
-    half = device.type == "cuda"
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported(False)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16 if half else before)
     try:
