@@ -21,7 +21,7 @@ from .context_parallel import RingAttention, mine
 from .sequence_parallel import split, split_ends
 
 NAMES = "data", "context", "tensor"
-MESHES = {  # context x tensor; all other ranks are for data
+MESHES = {  # context x tensor, or as many as there are; all other ranks are for data
     "data alone": (1, 1),
     "context 2": (2, 1),
     "context 4": (4, 1),
@@ -37,7 +37,7 @@ OPTIMIZERS = {
     "AdamW": torch.optim.AdamW,
     "SGD": partial(torch.optim.SGD, lr=1.0),  # a wrong gradient shows in the next loss
 }
-SMALL = {"depth": 2, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 192}
+SMALL = {"depth": 2, "width": 128, "heads": 16, "kv_heads": 8, "hidden": 256}
 CHUNK = 1024  # tokens whose logits exist at the same time
 
 
@@ -58,8 +58,8 @@ def train(
         how = {"sequences": batch_per_rank, "optimizer": optimizer}
         yield from train_whole(device, tokens=tokens, sizes=sizes, **how)
         return
-    context, tensor = MESHES[mesh]
-    shape = dist.get_world_size() // (context * tensor), context, tensor
+    shape = shape_of(mesh, dist.get_world_size())
+    _, context, tensor = shape
     parts = init_device_mesh(device.type, shape, mesh_dim_names=NAMES)
     rank = parts["context"].get_local_rank()
     places = mine(torch.arange(tokens)[None], rank, context)[0].to(device)
@@ -75,6 +75,13 @@ def train(
         stepper.step()
         stepper.zero_grad()
         yield loss
+
+
+def shape_of(mesh, ranks):
+    context, tensor = MESHES[mesh]
+    tensor = min(tensor, ranks)
+    context = min(context, ranks // tensor)
+    return ranks // (context * tensor), context, tensor
 
 
 class Loss(nn.Module):
