@@ -23,9 +23,7 @@ def test_a_notebook_is_found_by_its_number_or_its_name(name):
 
 
 def test_an_unknown_notebook_is_refused_with_those_that_there_are():
-    with pytest.raises(
-        SystemExit, match=r"'99' is no notebook: give one of 00_start_here, .*22_long_and_wide\.$"
-    ):
+    with pytest.raises(SystemExit, match=r"'99' is no notebook: give one of 00_start_here, .*22_long_and_wide\.$"):
         find("99")
 
 
