@@ -83,7 +83,8 @@ def _keep(prediction: Prediction, tensor: torch.Tensor) -> None:
     storage = tensor.untyped_storage()
     if storage_id(storage) in prediction.written:
         return
-    with unset_fake_temporarily(), torch.no_grad():
+    # Normal tensors, wherever this is: one of the inference mode's could not be written to after it.
+    with unset_fake_temporarily(), torch.inference_mode(False), torch.no_grad():
         whole = torch.empty(0, dtype=torch.uint8).set_(storage)
         before = whole.clone()
     prediction.written[storage_id(storage)] = whole  # keeps the storage, and so its number, for the time being

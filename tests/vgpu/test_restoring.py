@@ -498,6 +498,20 @@ def test_tensors_of_the_host_that_are_written_in_place_are_as_before(end):
     assert (large == 1).all()
 
 
+def test_a_tensor_that_is_written_in_inference_mode_is_as_before():
+    before = torch.zeros(3)
+
+    def train(device):
+        with torch.inference_mode():
+            before.add_(1)
+            made = torch.zeros(3)
+            made += 1
+        yield made.sum()
+
+    predict(train, steps=1)
+    assert before.tolist() == [0, 0, 0]
+
+
 def test_views_of_one_tensor_that_are_written_are_as_before():
     whole = torch.arange(6)
 
