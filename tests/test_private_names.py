@@ -164,6 +164,7 @@ GUARDED = [
     ("torch._subclasses.fake_tensor", "UnsupportedFakeTensorException"),
     ("torch._subclasses.fake_tensor", "UnsupportedOperatorException"),
     ("torch._subclasses.fake_tensor", "unset_fake_temporarily"),
+    ("torch.utils._device", "_device_constructors"),
     ("torch.optim.optimizer", "_foreach_supported_types"),
     ("torch.utils._foreach_utils", "_foreach_supported_types"),
     ("torch.utils._python_dispatch", "_disable_current_modes"),

@@ -42,6 +42,19 @@ def card_device(device: Any = None) -> torch.device:
     return CARD
 
 
+_device = torch.device
+
+
+class ByNumber:
+    """``torch.device(0)``: PyTorch without CUDA does not know which that is."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make PyTorch's own device."""
+        if len(args) == 1 and type(args[0]) is int:
+            args = (f"{CARD.type}:{args[0]}",)
+        return _device(*args, **kwargs)
+
+
 class OnDevice:
     """What ``torch.cuda.device`` is: a context in which nothing changes."""
 

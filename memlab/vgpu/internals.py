@@ -40,6 +40,7 @@ try:
     )
     from torch.optim import optimizer as _optimizer
     from torch.utils import _foreach_utils
+    from torch.utils._device import _device_constructors
     from torch.utils._python_dispatch import _disable_current_modes
     from torch.utils._pytree import tree_leaves, tree_map
 
@@ -53,6 +54,7 @@ try:
     register_device_module: Any = torch._register_device_module
     torch_c: Any = torch._C
     data_loader_iterator = torch.utils.data.dataloader._BaseDataLoaderIter
+    device_constructors = _device_constructors
 except (ImportError, AttributeError) as error:
     raise NoVirtualGpu(
         f"torch {torch.__version__} lacks what the virtual GPU needs ({error}): "
@@ -110,6 +112,7 @@ __all__ = [
     "below_autograd",
     "by_own_formula",
     "data_loader_iterator",
+    "device_constructors",
     "disable_modes",
     "fake_store",
     "finished_work",

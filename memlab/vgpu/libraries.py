@@ -1,12 +1,13 @@
 """Libraries that need a word of their own.
 
 Some ask whether a tensor is PyTorch's fake one, to find out whether somebody traces their code. In a prediction nobody
-does: the code shall go the way that it goes on a card. Others keep tensors for good, beside the loop, or ask CUDA for
-memory without PyTorch.
+does: the code shall go the way that it goes on a card. Others keep tensors for good, beside the loop, ask CUDA for
+memory without PyTorch, or load weights in threads.
 """
 
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from math import prod
@@ -20,6 +21,8 @@ from memlab.vgpu.internals import FakeTensor
 
 BITSANDBYTES = "bitsandbytes.functional"  # its name2qmap: the numbers that bits stand for, on the card
 TRANSFORMERS = "transformers.utils.import_utils"  # its masks are larger where code is traced (masking_utils.py)
+
+_LOADING = ("transformers.core_model_loading",)  # modules that load in a pool, and wait there for nobody
 
 
 def _paged(*shape: int, dtype: torch.dtype = torch.float32, device: Any = None) -> torch.Tensor:
@@ -59,6 +62,19 @@ def answer_for(known: set[str], until: ExitStack) -> None:
     for library in (_PATCHES.keys() & sys.modules.keys()) - known:
         known.add(library)
         until.enter_context(_PATCHES[library])
+
+
+def submitting(submit: Callable[..., Any]) -> Callable[..., Any]:
+    """``pool.submit(load)``: weights go to the card in the thread that predicts, for a pool's threads find none."""
+
+    def submitted(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if getattr(function, "__module__", "") not in _LOADING:
+            return submit(pool, function, *args, **kwargs)
+        done: Future[Any] = Future()
+        done.set_result(function(*args, **kwargs))
+        return done
+
+    return submitted
 
 
 def keep_apart(until: ExitStack) -> None:

@@ -11,6 +11,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType, MethodType, ModuleType
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 
 from memlab.patching import Change, Patches, where
-from memlab.vgpu import autocast, facade, saving, subclasses, swapping, switches, tensors
+from memlab.vgpu import autocast, facade, libraries, saving, subclasses, swapping, switches, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import (
     FakeTensor,
@@ -43,6 +44,11 @@ def _changes() -> Iterator[Change]:
     for name, answer in facade.OF_CUDA_BUILDS.items():
         if not hasattr(torch_c, name):
             yield torch_c, name, answer
+    if not torch.backends.cuda.is_built():
+        yield torch, "device", _class_in_predictions(torch.device, facade.ByNumber)
+        for owner, name in tensors.MAKERS:
+            make = getattr(owner, name)
+            yield owner, name, _in_predictions(tensors.making_by_number(make))(make)
     for owner, name, answer in facade.CLASSES:
         yield owner, name, _class_in_predictions(getattr(owner, name), answer)
     for name in facade.AUTOCAST:
@@ -297,6 +303,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.jit, "trace", _refusing("torch.jit.trace")),
     (torch.optim.LBFGS, "step", _to_the_end),
     (threading.Thread, "start", _refusing_threads),
+    (ThreadPoolExecutor, "submit", libraries.submitting),
     (torch.autograd, "_engine_run_backward", _as_on_cuda),
     (torch, "save", saving.save),
     (torch, "load", saving.load),

@@ -68,6 +68,7 @@ _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.la
 _TAGS = (torch.Tag.inplace_view, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 _MOVE = torch.ops.aten._to_copy.default  # the one operator that makes a tensor of the card from one of the host alone
 _REAL = (torch.Tensor, torch.nn.Parameter)
+_empty, _empty_strided = torch.empty, torch.empty_strided  # without what a prediction changes in them: they are many
 
 
 class _NotCacheable(Exception):
@@ -171,7 +172,7 @@ def _view(index: int, out: FakeTensor) -> Callable[..., Any]:
         return view(mode, base)
 
     def view(mode: FakeTensorMode, base: Any) -> FakeTensor:
-        tensor = torch.empty(0, dtype=dtype, device="meta")
+        tensor = _empty(0, dtype=dtype, device="meta")
         tensor.set_(base.untyped_storage(), offset, shape, stride)
         return make_fake(mode, tensor, base.fake_device)
 
@@ -184,7 +185,7 @@ def _fresh(func: Any, out: FakeTensor) -> Callable[..., Any] | None:
     dtype, shape, stride, device = out.dtype, out.shape, out.stride(), out.fake_device
 
     def build(mode: FakeTensorMode, args: tuple[Any, ...]) -> FakeTensor:
-        return make_fake(mode, torch.empty_strided(shape, stride, dtype=dtype, device="meta"), device)
+        return make_fake(mode, _empty_strided(shape, stride, dtype=dtype, device="meta"), device)
 
     return build if build_size(out) == out.untyped_storage().nbytes() else None
 

@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from memlab.vgpu import values
 from memlab.vgpu.current import is_predicting
 from memlab.vgpu.facade import card_device
-from memlab.vgpu.internals import FakeTensor, disable_modes, storage_id
+from memlab.vgpu.internals import FakeTensor, device_constructors, disable_modes, storage_id
 from memlab.vgpu.mode import VirtualMode, has_own_rules
 from memlab.vgpu.names import CARD, ENGINE
 from memlab.vgpu.refusals import nested, own_thread
@@ -28,6 +28,25 @@ def on_card(value: Any) -> Any:
     if isinstance(value, str | torch.device) and torch.device(value).type not in ("cpu", "meta", ENGINE.type):
         return card_device(value)
     return card_device(value) if type(value) is int else value
+
+
+# What makes a tensor on a device that is named: functions of torch, and methods of tensors.
+_KNOWN = set(map(id, device_constructors()))
+MAKERS: list[tuple[Any, str]] = [
+    (torch, name) for name, function in vars(torch).items() if id(function) in _KNOWN or name.endswith("_like")
+]
+MAKERS += [(torch.Tensor, name) for name in dir(torch.Tensor) if name.startswith("new_")]
+
+
+def making_by_number(make: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.ones(3, device=0)``: PyTorch without CUDA does not know which device that is."""
+
+    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+        if type(kwargs.get("device")) is int:
+            kwargs["device"] = card_device(kwargs["device"])
+        return make(*args, **kwargs)
+
+    return made
 
 
 def making(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -171,9 +190,14 @@ class Unwritten(np.ndarray):
 
 
 def _new(original: Callable[..., Any]) -> Any:
-    """``FakeTensor(mode, elem, device)``: on the card with the dispatch keys of the slot, see ``names.py``."""
+    """``FakeTensor(mode, elem, device)``: on the card with the dispatch keys of the slot, see ``names.py``.
+
+    And ``type(parameter)(tensor, requires_grad=True)``, by which libraries make one parameter in the place of another.
+    """
 
     def new(cls: type, mode: Any = None, elem: Any = None, device: Any = None, *rest: Any, **more: Any) -> torch.Tensor:
+        if is_predicting() and isinstance(mode, torch.Tensor):
+            return nn.Parameter(mode, more.get("requires_grad", True))
         if type(mode) is VirtualMode and device is not None and torch.device(device).type == CARD.type:
             fake = make_fake(mode, elem.detach() if elem.requires_grad else elem, CARD)
             fake.constant = rest[0] if rest else more.get("constant")

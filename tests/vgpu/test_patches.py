@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ PLACES = (
     torch.accelerator.memory, torch.random, torch.serialization, torch.utils, torch.backends.cudnn, torch.__future__,
     torch.amp, torch.autocast, torch.autograd, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
     nn.parameter.UninitializedTensorMixin, FakeTensor, torch.UntypedStorage,
-    dataloader._BaseDataLoaderIter, threading.Thread, np, logging.getLogger("torch._subclasses.fake_tensor"),
+    dataloader._BaseDataLoaderIter, threading.Thread, ThreadPoolExecutor,
+    np, logging.getLogger("torch._subclasses.fake_tensor"),
     *kinds_of_operators,
     *(OF_CUDNN[name] for name in ("allow_tf32", "benchmark", "deterministic", "enabled")),
 )  # fmt: skip

@@ -116,10 +116,7 @@ def test_a_module_goes_there_by_any_name(name):
     assert seen(work) == ([CARD] * 3, torch.float16)
 
 
-NUMBER = pytest.param(0, marks=pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="see the test below"))
-
-
-@pytest.mark.parametrize("name", ["cuda", "cuda:0", torch.device("cuda"), NUMBER])
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", torch.device("cuda"), 0])
 def test_tensors_are_made_there_by_any_name(name):
     def work(device):
         made = [
@@ -132,10 +129,20 @@ def test_tensors_are_made_there_by_any_name(name):
     assert seen(work) == {CARD}
 
 
+def test_a_device_is_known_by_its_number():
+    def work(device):
+        named = torch.device(torch.cuda.current_device())
+        with torch.device(0):
+            inside = torch.ones(2).device
+        return named, inside, isinstance(named, torch.device), torch.device("cpu"), torch.device(type="cpu", index=0)
+
+    assert seen(work) == (CARD, CARD, True, torch.device("cpu"), torch.device("cpu:0"))
+
+
 @pytest.mark.skipif(torch.backends.cuda.is_built(), reason="there PyTorch knows what device 0 is")
 def test_a_bare_number_is_refused_where_pytorch_does_not_know_it():
     with pytest.raises(WrongDevice, match=r"by its number alone at test_tensors\.py:\d+.*write 'cuda:0'"):
-        seen(lambda device: torch.ones(3, device=0))
+        seen(lambda device: torch.UntypedStorage(3, device=0))
 
 
 def test_cuda_without_an_argument():
@@ -202,6 +209,16 @@ def test_a_parameter_says_where_it_is():
 
 
 # Numbers as text, as arrays, and copies
+
+
+@pytest.mark.parametrize("size", [3, 600])
+def test_a_parameter_is_made_as_another_is(size):
+    def work(device):
+        empty = nn.Linear(size, size, device="meta").weight
+        made = type(empty)(torch.randn(size, size), requires_grad=False)
+        return isinstance(made, nn.Parameter), made.device.type, made.requires_grad, made.cuda().device
+
+    assert seen(work) == (True, "cpu", False, CARD)
 
 
 def test_the_two_devices_have_names_in_an_error():

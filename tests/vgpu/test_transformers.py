@@ -80,6 +80,21 @@ def test_eight_billion_parameters_take_no_memory_here():
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 * 2**20  # KiB: 2 GiB
 
 
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("where", ["auto", {"": 0}])
+def test_a_library_loads_weights_onto_the_card(where, tmp_path):
+    pytest.importorskip("accelerate")
+    config = transformers.GPT2Config(n_embd=64, n_layer=2, n_head=2, vocab_size=100, n_positions=32)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+
+    def train(device):
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, device_map=where)
+        assert {parameter.device for parameter in model.parameters()} == {device}
+        yield model(torch.zeros(1, 8, dtype=torch.long, device=device)).logits.sum()
+
+    assert predict(train, steps=1).by_category["parameter"] > 0
+
+
 def test_masks_are_those_of_code_that_nobody_traces():
     """Without a cache the library looks whether sequences are packed, and takes for yes what it cannot read."""
 
