@@ -3,9 +3,14 @@
 These are Python's audit events. A library that writes files in a language of its own is not seen here.
 """
 
+import functools
 import os
+import re
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 from memlab.errors import Refused
@@ -19,6 +24,12 @@ _PROGRAMS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.s
 # With this typeshed_client asks a Python where its modules are. Refused that, jsonargparse would take no arguments of a
 # class, without a word, and Lightning's LightningCLI stands on it.
 _SEARCH_PATH = "import sys, json; print(json.dumps(sys.path))"
+# What starts training in processes of its own.
+_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "sbatch", "horovodrun"}
+_PYTHON = re.compile(r"python[\d.]*(\.exe)?")
+_SHELL = re.compile(r"(ba|da|z)?sh")
+_NOT_FOUND = 127  # what a shell ends with that has not found the program
+_NOTHING = f"exit {_NOT_FOUND}"
 _HERE = ("localhost", "127.0.0.1", "::1", "", None)
 
 
@@ -41,6 +52,8 @@ class Net:
 
     def spread(self) -> None:
         """From now on, until the process ends."""
+        os.system = self._system
+        subprocess.Popen.__init__ = self._without_shell(subprocess.Popen.__init__)  # type: ignore[method-assign]
         sys.addaudithook(self._hear)
 
     def refuse(self, what: str, remedy: str) -> None:
@@ -74,13 +87,36 @@ class Net:
         self._file(target)
 
     def _program(self, program: Any, words: Any = (), *args: Any) -> None:
-        words = [words] if isinstance(words, str | bytes) else list(words or [program])
-        if CUDNN in words or words[1:] == ["-c", _SEARCH_PATH]:
+        """Answer as a machine that does not have the program; but one that trains is missed, so that is said."""
+        words = list(map(os.fsdecode, [words] if isinstance(words, str | bytes) else words or [program]))
+        if CUDNN in words or words[1:] in (["-c", _SEARCH_PATH], ["-c", _NOTHING]):
             return
-        self.refuse(
-            f"the script would have started {' '.join(map(os.fsdecode, words))!r}",
-            "a prediction starts no other process, so give it the script that trains itself.",
-        )
+        self._refuse_to_train(words)
+        raise FileNotFoundError(2, "No such file or directory (a prediction starts no other program)", words[0])
+
+    def _system(self, command: Any) -> int:
+        """``os.system(command)``."""
+        self._refuse_to_train(_split(command))
+        return _NOT_FOUND << 8 if os.name == "posix" else _NOT_FOUND
+
+    def _without_shell(self, init: Callable[..., None]) -> Callable[..., None]:
+        """``subprocess.run(command, shell=True)``: there is a shell, which does not find the program."""
+
+        @functools.wraps(init)
+        def initialised(process: Any, args: Any, *rest: Any, shell: bool = False, **kwargs: Any) -> None:
+            if shell:
+                self._refuse_to_train(_split(args if isinstance(args, str | bytes) else args[0]))
+                args = _NOTHING
+            init(process, args, *rest, shell=shell, **kwargs)
+
+        return initialised
+
+    def _refuse_to_train(self, words: list[str]) -> None:
+        if _trains(words):
+            self.refuse(
+                f"the script would have started {' '.join(words)!r}",
+                "a prediction starts no other process, so give it the script that trains itself.",
+            )
 
     def _address(self, socket: Any, address: Any) -> None:
         if isinstance(address, tuple):
@@ -92,3 +128,36 @@ class Net:
                 f"the script needs the network ({os.fsdecode(host)})",
                 "a prediction reaches none, so give it the path of data and models that are on this machine.",
             )
+
+
+def _split(command: Any) -> list[str]:
+    """The words of a shell's command, as far as they are words."""
+    text = os.fsdecode(command)
+    words = shlex.shlex(text, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    try:
+        return list(words)
+    except ValueError:  # a quotation without an end
+        return text.split()
+
+
+def _trains(words: list[str]) -> bool:
+    """Whether a command may train: a launcher, a shell with a script, Python with a script or a module, but for pip."""
+    if len(words) > 2 and _SHELL.fullmatch(PurePath(words[0]).name) and words[1].endswith("c"):
+        return _trains(_split(words[2]))
+    commands: list[list[str]] = [[]]
+    for word in words:
+        if set(word) <= set(";&|()"):
+            commands.append([])
+        elif commands[-1] or "=" not in word:  # a variable of the environment stands before the program
+            commands[-1].append(word)
+    return any(map(_is_training, filter(None, commands)))
+
+
+def _is_training(words: list[str]) -> bool:
+    name, *others = (PurePath(word).name for word in words)
+    if name in _LAUNCHERS or name.endswith(".sh") or (_SHELL.fullmatch(name) and others):
+        return True
+    python = next((place for place, name in enumerate([name, *others]) if _PYTHON.fullmatch(name)), len(words))
+    behind = words[python + 1 :]
+    return ("-m" in behind and "pip" not in behind) or any(word.endswith(".py") for word in behind)

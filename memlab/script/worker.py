@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     except MemlabError as error:
         return _error(error)
     except Exception as error:
-        return _error(_raised(script, error, refused))
+        return _error(_raised(script, error))
 
 
 def _device(request: dict[str, Any]) -> Device:
@@ -85,19 +86,25 @@ def _without_step(script: Command, run: ScriptRun, refused: list[str]) -> BadTra
     return BadTrain(f"{script.__name__} {ended} before an optimizer of PyTorch's made a step: {remedy.rstrip('.')}.")
 
 
-def _raised(script: Command, error: Exception, refused: list[str]) -> MemlabError:
-    """What the script raised, which has been shown as Python shows it."""
-    behind: BaseException | None = error
-    while behind is not None and not isinstance(behind, Refused):
-        behind = behind.__cause__ or behind.__context__
-    if isinstance(behind, Refused):
-        return behind
+def _raised(script: Command, error: Exception) -> MemlabError:
+    """What the script raised, which has been shown as Python shows it, or the refusal that it tells of."""
+    refusal = _refusal_behind(error, lambda behind: behind.__cause__ or behind.__context__)
+    if refusal and (str(refusal) in str(error) or _refusal_behind(error, lambda behind: behind.__cause__)):
+        return refusal
     sys.stderr.write("".join(_shown(error, script)))
     first = str(error).strip().partition("\n")[0]
     if "environment variable RANK expected" in first:
         first = "it is written for torchrun, so say how many ranks there are (--world-size)."
-    before = f" (before that it was refused something, {refused[-1].rstrip('.')})" if refused else ""
-    return ScriptFailed(f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}{before}")
+    dealt_with = f" (while it dealt with a refusal: {str(refusal).rstrip('.')})" if refusal else ""
+    return ScriptFailed(f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}{dealt_with}")
+
+
+def _refusal_behind(
+    error: BaseException | None, behind: Callable[[BaseException], BaseException | None]
+) -> Refused | None:
+    while error is not None and not isinstance(error, Refused):
+        error = behind(error)
+    return error
 
 
 def _shown(error: Exception, script: Command) -> list[str]:

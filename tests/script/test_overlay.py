@@ -158,8 +158,6 @@ def test_what_the_overlay_does_not_catch_is_refused(there):
             lambda: io.FileIO("data/new.txt", "w"),
             lambda: urllib.request.urlopen("http://example.com/data.zip"),
             lambda: socket.create_connection(("10.1.2.3", 80)),
-            lambda: subprocess.run(["git", "rev-parse"]),
-            lambda: os.system("touch x"),
             lambda: os.execv(sys.executable, ["python", "x.py"]),
         ):
             try:
@@ -171,15 +169,52 @@ def test_what_the_overlay_does_not_catch_is_refused(there):
         print(len(open(os.devnull, "w").name))
     """
     printed = run(text, there)
-    assert printed[:6] == ["Refused", "URLError", *["Refused"] * 4]
-    assert printed[6:-1] == [
+    assert printed[:4] == ["Refused", "URLError", *["Refused"] * 2]
+    assert printed[4:-1] == [
         f"the_script_would_have_written_{there / 'data' / 'new.txt'}".replace(str(there) + "/", ""),
         "the_script_needs_the_network_(example.com)",
         "the_script_needs_the_network_(10.1.2.3)",
-        "the_script_would_have_started_'git_rev-parse'",
-        "the_script_would_have_started_'touch_x'",
         "the_script_would_have_started_'python_x.py'",
     ]
+
+
+def test_a_program_is_not_there(there):
+    text = """
+        import platform, shutil
+        for words in (["git", "rev-parse", "HEAD"], ["/sbin/ldconfig", "-p"], [sys.executable, "--version"],
+                      [shutil.which("sh")]):
+            try:
+                subprocess.check_output(words)
+            except FileNotFoundError as error:
+                print(error.errno, error.strerror.replace(" ", "_"))
+        for command in ("lspci | grep -i nvidia", "pip install accelerate && which torchrun", ""):
+            print(os.waitstatus_to_exitcode(os.system(command)), *subprocess.getstatusoutput(command)[:1])
+        print(platform.processor() or "unknown", len(net.refused))
+    """
+    answer = ["2", "No_such_file_or_directory_(a_prediction_starts_no_other_program)"]
+    assert run(text, there) == [*answer * 4, *["127", "127"] * 3, "unknown", "0"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [sys.executable, "-u", "train.py"], ["python3.11", "-m", "torch.distributed.run", "train.py"],
+        ["torchrun", "train.py"], ["bash", "train.sh"], ["./train.sh"], ["sh", "-c", "cd x; WORLD=2 torchrun y"],
+    ],
+)  # fmt: skip
+def test_what_trains_elsewhere_is_refused(words, there):
+    text = f"""
+        import shlex
+        words = {words}
+        for start in (lambda: subprocess.Popen(words), lambda: os.system(shlex.join(words)),
+                      lambda: subprocess.run(shlex.join(words), shell=True)):
+            try:
+                start()
+            except Refused as error:
+                print("started" in str(error))
+        print(len(net.refused) in (1, 2))
+    """
+    assert run(text, there) == ["True"] * 4
 
 
 def test_where_modules_are_may_be_asked(there):

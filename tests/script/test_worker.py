@@ -121,11 +121,34 @@ def test_what_it_was_refused_comes_out_of_other_errors(answer):
     assert sentence_of(answer(text)) == f"{Refused.__name__}: the script needs the network (example.com)"
 
 
-def test_what_it_was_refused_before_stands_beside_an_error_of_its_own(answer):
-    assert sentence_of(answer("1 / 0", was_refused=True)) == (
-        "ScriptFailed: train.py raised ZeroDivisionError at train.py:1: division by zero (before that it was refused "
-        f"something, {REFUSED.rstrip('.')})"
+def test_what_it_was_refused_may_be_told_by_another_error(answer):
+    text = """
+        from memlab.errors import Refused
+        try:
+            raise Refused("the script needs the network (example.com)")
+        except OSError as error:
+            raise ValueError(f"urlopen error {error}")
+    """
+    assert sentence_of(answer(text)) == "Refused: the script needs the network (example.com)"
+
+
+def test_what_it_was_refused_stands_beside_an_error_that_came_while_it_dealt_with_that(answer):
+    text = """
+        from memlab.errors import Refused
+        try:
+            raise Refused("the script needs the network (example.com).")
+        except OSError:
+            1 / 0
+    """
+    assert sentence_of(answer(text)) == (
+        "ScriptFailed: train.py raised ZeroDivisionError at train.py:6: division by zero "
+        "(while it dealt with a refusal: the script needs the network (example.com))"
     )
+
+
+def test_what_it_was_refused_before_does_not_turn_up_in_an_error_of_its_own(answer):
+    given = answer("1 / 0", was_refused=True)
+    assert sentence_of(given) == "ScriptFailed: train.py raised ZeroDivisionError at train.py:1: division by zero"
 
 
 def test_its_traceback_begins_in_the_script(answer, capsys):
