@@ -15,9 +15,10 @@ from memlab.errors import BadValue
 from memlab.files import working_folder
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, steps: int, budget: str) -> None:
-    """The arguments that both commands take; ``budget`` is its help."""
-    parser.add_argument("target", metavar="FILE[:FUNCTION]", help="as in loop.py:train, or a script that trains")
+def add_arguments(parser: argparse.ArgumentParser, *, steps: int, budget: str, may_lack: bool = False) -> None:
+    """The arguments that both commands take; ``budget`` is its help, the target of one ``may_lack``."""
+    helped = "as in loop.py:train, or a script that trains"
+    parser.add_argument("target", metavar="FILE[:FUNCTION]", nargs="?" if may_lack else None, help=helped)
     parser.add_argument("settings", nargs="*", metavar="key=value", help="passed on: arguments, or a script's options")
     parser.add_argument("--steps", type=read_value, default=steps, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--budget", metavar="SIZE", help=budget)

@@ -2,10 +2,14 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memlab.cli.functions import add_arguments, is_script, load_function, read_settings, read_value
 from memlab.cli.report import output_file, show, title
 from memlab.units import parse_bytes
+
+if TYPE_CHECKING:
+    from memlab.script.launching import Launch
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -14,12 +18,14 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "predict",
         help="predict what a train function, or a script as it is, would take on a GPU",
         usage="memlab predict FILE[:FUNCTION] [key=value ...] [--gpu CARD] [--world-size N] [--steps N] "
-        "[--budget SIZE] [--json FILE] [--snapshot FILE] [-- ARGUMENTS OF THE SCRIPT]",
+        "[--budget SIZE] [--json FILE] [--snapshot FILE] [-- ARGUMENTS OF THE SCRIPT]\n"
+        "       memlab predict [OPTIONS] -- torchrun --nproc-per-node 8 FILE ... "
+        "(or python, accelerate launch, deepspeed)",
         description="Run the function on a virtual GPU, which computes nothing, and print the peak memory that the "
         "real one would reach. Out of memory is a result like any other, with exit status 0. FILE alone is a script: "
         "it is run as it is, until its steps are made. What it prints is on stderr, what it writes is thrown away.",
     )
-    add_arguments(parser, steps=3, budget="where less than the whole card is free")
+    add_arguments(parser, steps=3, budget="where less than the whole card is free", may_lack=True)
     parser.add_argument("--gpu", default="T4", metavar="CARD", help="T4, A100-40GB, ... (default: %(default)s)")
     parser.add_argument(
         "--world-size", type=read_value, metavar="N", help="how many ranks train together (one of them)"
@@ -35,7 +41,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Predict, print, save. What ``train`` itself raises comes out with its traceback."""
-    if is_script(args.target):
+    if args.target is None or is_script(args.target):
         return _predict_script(args)
     from memlab.run import Run
     from memlab.vgpu.gpu import VirtualGpu
@@ -52,19 +58,29 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _predict_script(args: argparse.Namespace) -> int:
-    from memlab.script import Script
     from memlab.script.advice import changes
     from memlab.script.child import ask
 
-    script = Script(args.target, *args.arguments).with_options(**read_settings(args.settings))
-    options = {"gpu": args.gpu, "ranks": (args.world_size, 0), "steps": args.steps, "budget": args.budget}
+    launch = _launch(args)
+    script, world_size = launch.command, launch.world_size if args.world_size is None else args.world_size
+    options = {"gpu": args.gpu, "ranks": (world_size, 0), "steps": args.steps, "budget": args.budget}
     answer = ask(script, **options, snapshot=args.snapshot)
     show(repr(script), answer.trace, args.json)
     _name_snapshot(args.snapshot)
     if answer.trace.oom:
-        for line in changes(script, answer, args.gpu, args.budget and parse_bytes(args.budget)):
+        for line in changes(script, answer, args.gpu, world_size, args.budget and parse_bytes(args.budget)):
             print(line, flush=True)
     return 0
+
+
+def _launch(args: argparse.Namespace) -> "Launch":
+    from memlab.script.launching import Launch, read
+
+    if args.target is None:
+        return read(args.arguments)
+    from memlab.script import Script
+
+    return Launch(Script(args.target, *args.arguments).with_options(**read_settings(args.settings)))
 
 
 def _name_snapshot(file: Path | None) -> None:

@@ -1,13 +1,15 @@
 """Which settings of a script are most worth changing: each is tried, in a prediction of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from memlab.errors import MemlabError
 from memlab.script.child import Answer, ask
 from memlab.script.command import Command
 from memlab.script.options import Option, leaner
+from memlab.trace import Trace
 from memlab.units import format_bytes
 from memlab.vgpu.cards import find_card
 
@@ -41,31 +43,40 @@ class Change:
         return f"{change}: {format_bytes(self.peak)}" + (", which fits" if self.fits else "")
 
 
-def changes(command: Command, answer: Answer, gpu: str, room: int | None = None) -> Iterator[str]:
+def changes(
+    command: Command, answer: Answer, gpu: str, world_size: int | None = None, room: int | None = None
+) -> Iterator[str]:
     """For a script that has run out of memory: lines that say what it needs, and what saves the most.
 
     Args:
         command: the script.
         answer: what a prediction of it has said.
         gpu: the card.
+        world_size: how many ranks there are.
         room: bytes that may be reserved; by default what the card has.
     """
     candidates = leaner(list(answer.options))[:MOST_TRIED]
     if not candidates:
         return
-    whole = ask(command, gpu=gpu, steps=STEPS, is_endless=True, is_quiet=True).trace
+    predicted = partial(_predicted, gpu=gpu, ranks=(world_size, 0))
+    whole = predicted(command)
     yield f"With room enough it would take {whole.peak_text}."
     room = find_card(gpu).room if room is None else room
-    tried = [_tried(command, option, value, gpu, whole.peak_allocated, room) for option, value in candidates]
+    tried = [_tried(command, option, value, predicted, whole.peak_allocated, room) for option, value in candidates]
     saving = sorted((change for change in tried if change), key=lambda change: -change.saved)
     yield from map(str, saving[:MOST_TOLD])
 
 
-def _tried(command: Command, option: Option, value: Any, gpu: str, whole: int, room: int) -> Change | None:
+def _predicted(command: Command, **options: Any) -> Trace:
+    return ask(command, **options, steps=STEPS, is_endless=True, is_quiet=True).trace
+
+
+def _tried(
+    command: Command, option: Option, value: Any, predicted: Callable[[Command], Trace], whole: int, room: int
+) -> Change | None:
     """What another value saves; None where it saves nothing, or the script does not run with it."""
-    words = (*command.arguments, option.word(value))
     try:
-        trace = ask(Command(command.path, *words), gpu=gpu, steps=STEPS, is_endless=True, is_quiet=True).trace
+        trace = predicted(command.with_words(option.word(value)))
     except MemlabError:
         return None
     if trace.peak_allocated >= whole or trace.peak_reserved is None:

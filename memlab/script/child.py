@@ -48,11 +48,16 @@ def ask(
     Raises:
         MemlabError: what came in the way, see :meth:`memlab.script.Script.predict`.
     """
-    request = {"path": str(script.path), "arguments": script.arguments, "steps": steps}
+    request: dict[str, Any] = {
+        "path": str(script.path),
+        "arguments": script.arguments,
+        "module": script.module,
+        "steps": steps,
+    }
     request |= {"gpu": gpu, "ranks": ranks, "device": device, "budget": budget, "is_endless": is_endless}
     request |= {"keeps_history": snapshot is not None}
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
-        status = _run(request | {"folder": folder}, Path(folder), is_quiet)
+        status = _run(request | {"folder": folder}, script.environment, Path(folder), is_quiet)
         file = Path(folder, "answer.json")
         if not file.is_file():
             raise ScriptFailed(f"{script.__name__} ended its process (status {status}) before its steps were made.")
@@ -64,8 +69,8 @@ def ask(
     return Answer(Trace.from_json(answer["trace"]), tuple(Option(**option) for option in answer["options"]))
 
 
-def _run(request: dict[str, Any], folder: Path, is_quiet: bool) -> int:
-    environment = dict(os.environ)
+def _run(request: dict[str, Any], variables: dict[str, str], folder: Path, is_quiet: bool) -> int:
+    environment = os.environ | variables
     if request["gpu"] is not None:
         environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     out: int = subprocess.DEVNULL if is_quiet else 2

@@ -1,7 +1,10 @@
 """A training script as it is: a file and the words of its command line."""
 
+import copy
+import os
 import sys
 import types
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,15 +14,49 @@ from memlab.script.options import Option, in_source
 
 
 class Command:
-    """A file, and what stands behind it on a command line; see :class:`memlab.script.Script`."""
+    """A file, and what stands behind it on a command line; see :class:`memlab.script.Script`.
 
-    def __init__(self, path: str | Path, *arguments: object):
+    Attributes:
+        module: its name, where it is started by that (``python -m``).
+        environment: variables that its launcher sets.
+    """
+
+    def __init__(self, path: str | Path, *arguments: object, module: str | None = None):
         self.path = _checked(Path(path))
         self.arguments = tuple(map(str, arguments))
-        self.__name__ = self.path.name
+        self.module = module
+        self.environment: dict[str, str] = {}
+        self.__name__ = module or self.path.name
+
+    @classmethod
+    def of_module(cls, module: str, *arguments: object) -> Self:
+        """What ``python -m module`` runs.
+
+        Raises:
+            BadValue: there is no such module.
+        """
+        place = Path(*module.split("."))
+        folders = [Path(), *map(Path, sys.path)]
+        files = (folder / file for folder in folders for file in (place.with_suffix(".py"), place / "__main__.py"))
+        found = next((file for file in files if file.is_file()), None)
+        if found is None:
+            raise BadValue(f"{module} is no module (looked in {working_folder()}): give one that python -m runs.")
+        return cls(found, *arguments, module=module)
 
     def __repr__(self) -> str:
         return " ".join((self.__name__, *self.arguments))
+
+    def with_words(self, *words: str) -> Self:
+        """The same script with more arguments; empty ones are left out."""
+        new = copy.copy(self)
+        new.arguments = (*self.arguments, *filter(None, words))
+        return new
+
+    def within(self, environment: dict[str, str]) -> Self:
+        """The same script with these variables of the environment."""
+        new = copy.copy(self)
+        new.environment = environment
+        return new
 
     def with_options(self, **settings: Any) -> Self:
         """The same script, with settings as options: ``batch_size=32`` is ``--batch-size=32`` where it knows that.
@@ -27,15 +64,20 @@ class Command:
         True is an option alone where the script defines it so, and then False is none.
         """
         known = {option.name: option for option in in_source(self.path)}
-        words = (known.get(name, Option(f"--{name}")).word(value) for name, value in settings.items())
-        return type(self)(self.path, *self.arguments, *filter(None, words))
+        return self.with_words(*(known.get(name, Option(f"--{name}")).word(value) for name, value in settings.items()))
 
     def __call__(self, device: object) -> None:
         """Run it in this process, as ``python`` would; it chooses its device itself."""
         sys.argv[:] = [str(self.path), *self.arguments]
-        sys.path.insert(0, str(self.path.parent.resolve()))
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         main.__dict__.update(__file__=str(self.path), __builtins__=__builtins__)
+        if self.module is None:
+            sys.path.insert(0, str(self.path.parent.resolve()))
+        else:
+            sys.path.insert(0, os.getcwd())
+            is_package = self.path.name == "__main__.py"
+            main.__package__ = self.module if is_package else self.module.rpartition(".")[0]
+            main.__spec__ = find_spec(f"{self.module}.__main__" if is_package else self.module)
         exec(compile(self.path.read_bytes(), str(self.path), "exec", dont_inherit=True), main.__dict__)
 
 

@@ -4,7 +4,9 @@ Its process has an :class:`memlab.script.overlay.Overlay`, in which files are ma
 """
 
 import functools
+import inspect
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +17,7 @@ from memlab.errors import Refused
 from memlab.patching import Change, Patches
 from memlab.vgpu import saving
 from memlab.vgpu.current import current
+from memlab.vgpu.ranks import process_group
 from memlab.vgpu.refusals import where
 
 
@@ -27,8 +30,8 @@ def changes() -> Iterator[Change]:
     yield torch.utils.data.DataLoader, "__init__", _without_workers(torch.utils.data.DataLoader.__init__)
     yield torch.multiprocessing, "start_processes", _one_rank
     yield torch.multiprocessing, "spawn", _one_rank
-    yield distributed, "init_process_group", _there_already(distributed.init_process_group)
-    yield distributed, "destroy_process_group", _there_already(distributed.destroy_process_group)
+    yield distributed, "init_process_group", _own_group(distributed.init_process_group)
+    yield distributed, "destroy_process_group", _to_the_end(distributed.destroy_process_group)
     for name in ("SpawnProcess", "ForkServerProcess"):
         if hasattr(multiprocessing.context, name):
             yield getattr(multiprocessing.context, name), "_Popen", staticmethod(_no_process)
@@ -47,7 +50,8 @@ def _as_written(what: str) -> Callable[..., Any]:
     def given_back(code: Any = None, *args: Any, **kwargs: Any) -> Any:
         if code is None:
             return functools.partial(given_back, **kwargs)
-        _note(what)
+        if not (inspect.isroutine(code) and (code.__module__ or "").startswith("torch.")):  # as it is imported
+            _note(what)
         return code
 
     return given_back
@@ -83,6 +87,29 @@ def _one_rank(function: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: 
     function(distributed.get_rank() % nprocs if distributed.is_initialized() else 0, *args)
 
 
-def _there_already(real: Callable[..., Any]) -> Callable[..., Any]:
-    """The process group of the prediction, which is there from its beginning to its end."""
-    return lambda *args, **kwargs: None if distributed.is_initialized() else real(*args, **kwargs)
+def _own_group(init: Callable[..., Any]) -> Callable[..., Any]:
+    """The process group of the prediction, which is there from its beginning to its end; or one rank's, made here."""
+
+    def initialised(*args: Any, **kwargs: Any) -> None:
+        if distributed.is_initialized():
+            return
+        given = inspect.signature(init).bind(*args, **kwargs).arguments
+        world_size = int(given.get("world_size", os.environ.get("WORLD_SIZE", -1)))
+        if given.get("backend") == "fake":  # the prediction's own
+            init(*args, **kwargs)
+        elif world_size == 1:
+            current().undo.enter_context(process_group(1, 0))
+        elif world_size > 1:
+            raise Refused(
+                f"the script is one of {world_size} ranks, at {where()}: a prediction has to know that from its "
+                f"beginning, so say how many there are (--world-size {world_size})."
+            )
+        else:
+            init(*args, **kwargs)  # which knows what is missing
+
+    return initialised
+
+
+def _to_the_end(destroy: Callable[..., Any]) -> Callable[..., Any]:
+    """The process group of a prediction ends with it."""
+    return lambda *args, **kwargs: None if distributed.is_initialized() else destroy(*args, **kwargs)

@@ -31,7 +31,7 @@ OFFLINE = {
 
 def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Run the script, and say what came of it: a trace and the script's options, or an error."""
-    script = Command(request["path"], *request["arguments"])
+    script = Command(request["path"], *request["arguments"], module=request["module"])
     refused: list[str] = []
     options = follow_parsers()
     try:

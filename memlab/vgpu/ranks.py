@@ -25,7 +25,8 @@ SHAPES = (
     "A stage of a pipeline asks its neighbours for the shapes that it is sent, and in a prediction they are not there: "
     "give PipelineStage input_args and output_args, tensors of a micro-batch on 'meta'."
 )
-_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_MASTER = ("127.0.0.1", "29500")  # torchrun's own: nobody is asked there
 
 
 def check_ranks(world_size: int | None, global_rank: int) -> None:
@@ -57,7 +58,7 @@ def process_group(world_size: int | None, rank: int) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in _VARIABLES}
     told = sys.excepthook  # a group puts its rank before what this process says when it fails
     local_world_size = min(world_size, CARDS_OF_A_MACHINE)
-    numbers = (rank, rank % local_world_size, world_size, local_world_size)
+    numbers = (rank, rank % local_world_size, world_size, local_world_size, *_MASTER)
     os.environ.update(zip(_VARIABLES, map(str, numbers), strict=True))
     distributed.init_process_group("fake", store=fake_store(), rank=rank, world_size=world_size)
     try:

@@ -49,7 +49,14 @@ def test_out_of_memory_is_told_with_what_to_change(script, capfd, monkeypatch):
     assert cli.main(["predict", script, "batch_size=50000000", "--budget", "10 GiB"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert "CUDA out of memory. Tried to allocate 11.92 GiB" in "".join(lines)
-    assert lines[-4:] == ["train.py --batch-size=50000000", "T4", str(10 * 2**30), "50000000"]
+    assert lines[-5:] == ["train.py --batch-size=50000000", "T4", "None", str(10 * 2**30), "50000000"]
+
+
+def test_a_launcher_stands_behind_two_dashes_as_it_is_written(script, tmp_path, capfd):
+    words = ["torchrun", "--nproc-per-node", "8", script, "--batch-size", "16"]
+    assert cli.main(["predict", "--steps", "1", "--json", "trace.json", "--", *words]) == 0
+    assert capfd.readouterr().out.startswith("train.py --batch-size 16 predicted on T4\n")
+    assert Trace.from_json((tmp_path / "trace.json").read_text()).world_size == 8
 
 
 def test_a_script_is_measured(script, capfd):

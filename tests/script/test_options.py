@@ -109,7 +109,7 @@ def asked(monkeypatch):
     lines = []
 
     def ask(command, **options):
-        assert options == {"gpu": "T4", "steps": 2, "is_endless": True, "is_quiet": True}
+        assert options == {"gpu": "T4", "ranks": (8, 0), "steps": 2, "is_endless": True, "is_quiet": True}
         lines.append(" ".join(command.arguments))
         if lines[-1] not in needs:
             raise BadValue("it does not run so")
@@ -124,7 +124,7 @@ def test_the_three_settings_that_save_the_most_are_told(path, asked):
         *(Option("--batch-size", 32), Option("--block", 1024), Option("--amp", False, is_switch=True)),
         *(Option("--layers", 12), Option("--width", 256), Option("--crop", 64), Option("--heads", 8)),
     )
-    lines = list(advice.changes(Script(path), advice.Answer(_Trace(14 * GIB), options), "T4"))
+    lines = list(advice.changes(Script(path), advice.Answer(_Trace(14 * GIB), options), "T4", 8))
     assert len(asked) == 1 + advice.MOST_TRIED
     assert lines == [
         "With room enough it would take 40.0 GiB.",

@@ -4,10 +4,13 @@ import sys
 from textwrap import dedent
 
 import pytest
+import torch
 
 from memlab.devices import Cpu
 from memlab.errors import BadTrain
 from memlab.run import predict
+from memlab.script.command import Command
+from memlab.script.run import ScriptRun
 from memlab.vgpu.gpu import VirtualGpu
 
 HEAD = """
@@ -279,3 +282,42 @@ def test_of_the_processes_that_it_starts_one_is_predicted(run):
 def test_processes_that_train_are_refused_where_nobody_said_how_many(run):
     with pytest.raises(PermissionError, match=r"starts 4 processes that train, at script\.py:\d+: .* \(--world-size\)"):
         run(RANKS).complete()
+
+
+ONE_RANK = """
+    import os
+    import torch.distributed as dist
+
+    os.environ.setdefault("MASTER_ADDR", "localhost")
+    dist.init_process_group("nccl", world_size=1, rank=0)
+    assert (dist.get_rank(), dist.get_world_size(), os.environ["LOCAL_RANK"]) == (0, 1, "0")
+    model = nn.parallel.DistributedDataParallel(model, device_ids=[0])
+    step()
+    dist.destroy_process_group()
+    step()
+"""
+
+
+def test_a_group_of_one_rank_is_made_by_the_script_itself(run):
+    trace = run(ONE_RANK).complete()
+    assert len(trace.steps) == 2
+    assert trace.notes == ()
+    assert not torch.distributed.is_initialized()
+
+
+def test_one_of_several_ranks_is_refused_where_nobody_said_how_many(run):
+    with pytest.raises(PermissionError, match=r"one of 4 ranks, at script\.py:\d+: .* \(--world-size 4\)"):
+        run(ONE_RANK.replace("world_size=1", "world_size=4")).complete()
+
+
+def test_a_module_is_run_as_python_runs_it(tmp_path, own_main, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "as_module").mkdir()
+    (tmp_path / "as_module" / "__init__.py").write_text("")
+    (tmp_path / "as_module" / "sizes.py").write_text("SIZE = 5")
+    head = "from .sizes import SIZE" + dedent(HEAD) + "assert (__name__, sys.path[0]) == ('__main__', sys.argv[1])\n"
+    for name in ("train", "__main__"):
+        (tmp_path / "as_module" / f"{name}.py").write_text(head + "step(SIZE)")
+    for name in ("as_module.train", "as_module"):
+        command = Command.of_module(name, tmp_path)
+        assert len(ScriptRun(command, VirtualGpu("T4")).complete().steps) == 1

@@ -40,7 +40,7 @@ def answer(tmp_path, monkeypatch, own_main):
         path.write_text(dedent(text))
         flags = {"is_endless": False, "keeps_history": False}
         request = flags | {"gpu": "T4", "ranks": (None, 0), "steps": 2, "budget": None} | request
-        return worker.answer(request | {"path": str(path), "arguments": arguments}, tmp_path)
+        return worker.answer(request | {"path": str(path), "arguments": arguments, "module": None}, tmp_path)
 
     return answer
 
