@@ -5,8 +5,8 @@ of these (``memory_allocated``, ``memory_summary``, ``torch.random.fork_rng``).
 """
 
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -140,6 +140,16 @@ class _Graph:
         return super().__new__(cls)
 
 
+def _scatter(
+    tensor: torch.Tensor, devices: Sequence[int], chunk_sizes: Any, dim: int, on: Sequence[Any] | None
+) -> list[torch.Tensor]:
+    """``DataParallel`` gives each of its cards a part; here there is one."""
+    for device in devices[1:]:
+        raise other_device(torch.device(CARD.type, device))
+    with on[0] if on else nullcontext():
+        return [part.to(CARD) for part in tensor.chunk(1, dim)]
+
+
 def _nothing(*args: Any, **kwargs: Any) -> None:
     return None
 
@@ -268,10 +278,15 @@ CLASSES: list[tuple[Any, str, type]] = [
     (_cuda, "CUDAGraph", _Graph),
     (_cuda, "graph", _Graph),
     (torch, "Generator", Generator),
+    (torch, "Stream", streams.Stream),
+    (_accelerator, "device_index", OnDevice),
     *((_cuda, kind.__name__, typed(kind)) for kind in KINDS),
 ]
 # What libraries look up in torch._C as soon as there is a card, and builds without CUDA do not have.
-OF_CUDA_BUILDS: dict[str, Callable[..., Any]] = {"_cuda_getCurrentRawStream": _always(0)}  # of the default stream
+OF_CUDA_BUILDS: dict[str, Callable[..., Any]] = {
+    "_cuda_getCurrentRawStream": _always(0),  # of the default stream
+    "_scatter": _scatter,
+}
 # PyTorch's C++ functions whose first argument names a device, "cuda" by default: autocast lives in the slot.
 AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype")
 

@@ -54,6 +54,7 @@ try:
     register_device_module: Any = torch._register_device_module
     torch_c: Any = torch._C
     data_loader_iterator = torch.utils.data.dataloader._BaseDataLoaderIter
+    data_parallel: Any = torch.nn.parallel._functions
     device_constructors = _device_constructors
 except (ImportError, AttributeError) as error:
     raise NoVirtualGpu(
@@ -112,6 +113,7 @@ __all__ = [
     "below_autograd",
     "by_own_formula",
     "data_loader_iterator",
+    "data_parallel",
     "device_constructors",
     "disable_modes",
     "fake_store",

@@ -24,6 +24,7 @@ from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import (
     FakeTensor,
     data_loader_iterator,
+    data_parallel,
     foreach_types,
     kinds_of_operators,
     make_subclass,
@@ -42,8 +43,7 @@ def _changes() -> Iterator[Change]:
             if hasattr(owner, name):
                 yield owner, name, _in_predictions(answer)(getattr(owner, name))
     for name, answer in facade.OF_CUDA_BUILDS.items():
-        if not hasattr(torch_c, name):
-            yield torch_c, name, answer
+        yield torch_c, name, _in_predictions(answer)(getattr(torch_c, name, answer))
     if not torch.backends.cuda.is_built():
         yield torch, "device", _class_in_predictions(torch.device, facade.ByNumber)
         for owner, name in tensors.MAKERS:
@@ -71,6 +71,7 @@ def _changes() -> Iterator[Change]:
     yield torch.Tensor, "device", subclasses.device(torch.Tensor.device)
     yield torch.Tensor, "is_cuda", subclasses.is_cuda(torch.Tensor.is_cuda)
     yield torch.Tensor, "data", swapping.data(torch.Tensor.data)
+    yield data_parallel, "_streams", None  # they belong to the prediction that makes them
     for kind in kinds_of_operators:
         yield kind, "__call__", tensors.asking(kind.__call__)
     # Before PyTorch raises what a shape's rule says of the loop's own tensors it logs that, with its traceback.

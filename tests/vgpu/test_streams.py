@@ -1,8 +1,12 @@
 """Streams: each has blocks and workspaces of its own, and backward works on those of its forward pass."""
 
+import pytest
 import torch
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from memlab import predict
+from memlab.errors import WrongDevice
 from tests.vgpu.once import in_a_prediction, seen
 
 WORKSPACE = 8_519_680  # of cuBLAS on a T4
@@ -118,3 +122,32 @@ def test_what_is_run_again_in_backward_stays_on_its_stream():
 
     streams, side = seen(work)
     assert streams == [side]
+
+
+def test_data_parallel_on_one_card_copies_its_input_on_a_stream_of_its_own():
+    """The figures are those of PyTorch's CUDA build on the stand-in (torch 2.13)."""
+    taken = []
+
+    def train(device):
+        layers = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 512))
+        model = nn.DataParallel(layers).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        while True:
+            loss = model(torch.randn(3000, 512)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            taken.append((torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()))
+            yield loss
+
+    for _ in range(2):  # the second has no stream of the first
+        predict(train, steps=2)
+    assert taken == [(111_277_056, 153_092_096), (128_074_752, 190_840_832)] * 2
+
+
+def test_data_parallel_on_several_cards_is_refused():
+    def work(device):
+        nn.DataParallel(nn.Linear(2, 2).cuda(), device_ids=[0, 1])(torch.ones(4, 2))
+
+    with pytest.raises(WrongDevice, match="names the device 'cuda:1'"):
+        seen(work)
