@@ -69,8 +69,10 @@ def check_settings(train: Train, settings: Mapping[str, Any]) -> dict[str, Any]:
     named = own_settings(train)
     legal = ", ".join(named) or "none"
     unknown = [name for name in settings if name not in named]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(train).parameters.values())
-    if unknown and not takes_any:
+    device, *others = inspect.signature(train).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in others):
+        unknown = [name for name in unknown if name == device.name]
+    if unknown:
         raise BadValue(f"{name_of(train)} has no setting {unknown[0]!r}: its settings are {legal}.")
     missing = [name for name, p in named.items() if p.default is p.empty and name not in settings]
     if missing:

@@ -6,12 +6,11 @@
 
 import argparse
 import multiprocessing
+import os
 import re
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from os import cpu_count
-from pathlib import Path
 from typing import Any
 
 from memlab.cli.functions import is_script, load_function, read_settings, read_value
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_name(target: str) -> bool:
-    return ":" not in target and not target.endswith((".py", ".ipynb")) and not Path(target).exists()
+    return ":" not in target and not target.endswith((".py", ".ipynb")) and not os.path.exists(target)
 
 
 def _fit_model(args: argparse.Namespace) -> int:
@@ -92,7 +91,7 @@ def _fitted(args: argparse.Namespace, name: str, settings: dict[str, Any]) -> st
 def _workers(count: int) -> ProcessPoolExecutor:
     """A process for each core. Forked ones have imported PyTorch already; only on Linux forking is safe."""
     context = multiprocessing.get_context("fork") if sys.platform == "linux" else None
-    return ProcessPoolExecutor(min(count, cpu_count() or 1), context, _use_one_thread)
+    return ProcessPoolExecutor(min(count, os.cpu_count() or 1), context, _use_one_thread)
 
 
 def _use_one_thread() -> None:

@@ -4,6 +4,7 @@ import argparse
 import ast
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, steps: int, budget: str, m
 
 def is_script(target: str) -> bool:
     """Whether a target names a whole file, and no function in it."""
-    return ":" not in Path(target).name or Path(target).exists()
+    return ":" not in Path(target).name or os.path.exists(target)  # pathlib raises for a name that is too long
 
 
 def load_function(target: str) -> Callable[..., Any]:
@@ -74,7 +75,7 @@ def _check_file(path: Path) -> Path:
         raise BadValue(f"{path} is a notebook: copy the train function to a .py file and give that.")
     if path.suffix != ".py":
         raise BadValue(f"{path} is not a Python file: give FILE:FUNCTION, where FILE ends in .py.")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise BadValue(f"{path} is not there (looked in {working_folder()}): give the path of a Python file.")
     return path
 

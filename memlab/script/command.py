@@ -38,7 +38,7 @@ class Command:
         place = Path(*module.split("."))
         folders = [Path(), *map(Path, sys.path)]
         files = (folder / file for folder in folders for file in (place.with_suffix(".py"), place / "__main__.py"))
-        found = next((file for file in files if file.is_file()), None)
+        found = next(filter(os.path.isfile, files), None)
         if found is None:
             raise BadValue(f"{module} is no module (looked in {working_folder()}): give one that python -m runs.")
         return cls(found, *arguments, module=module)
@@ -82,9 +82,9 @@ class Command:
 
 
 def _checked(path: Path) -> Path:
-    if path.is_dir():
+    if os.path.isdir(path):  # pathlib raises for a name that is too long
         raise BadValue(f"{path} is a folder: give the script in it that trains.")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise BadValue(f"{path} is not there (looked in {working_folder()}): give the path of a Python script.")
     if path.suffix == ".ipynb":
         raise BadValue(f"{path} is a notebook: copy its train function to a .py file and give FILE:FUNCTION.")

@@ -99,6 +99,7 @@ def words(draw: random.Random) -> list[str]:
         "folder:train",
         ":",
         "",
+        "n" * 300,
     ]
     settings = [f"{key}={draw.choice(VALUES)}" for key in ("batch_size", "width", "name", "device", "self", "1x", "")]
     options = {

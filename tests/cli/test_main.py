@@ -48,3 +48,19 @@ def test_help_lists_the_commands(capsys):
     text = capsys.readouterr().out
     assert "lab" in text
     assert "doctor" in text
+
+
+@pytest.mark.parametrize("command", ["measure", "predict", "fit"])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["n" * 300], "memlab: error: "),
+        (["n" * 300 + ".py:train"], " is not there (looked in "),
+        (["loop.py:train", "device=cpu"], "train has no setting 'device': its settings are none."),
+    ],
+)
+def test_odd_words_are_one_sentence(command, words, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").write_text("def train(device, **settings):\n    yield\n")
+    assert cli.main([command, *words]) == 2
+    assert told in capsys.readouterr().err
