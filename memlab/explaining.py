@@ -26,7 +26,13 @@ _FIGURES = {
 }
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 _ANCHOR = re.compile(r"ried to allocate:? \d")
-_WITHOUT_FIGURES = re.compile(r"out of memory|OUT_OF_MEMORY|STATUS_ALLOC_FAILED|Cannot allocate memory", re.IGNORECASE)
+# Of messages without figures: what each is the reason for. The first in a text counts.
+_WITHOUT_FIGURES = {
+    "host": re.compile(r"can(?:not|'t) allocate memory", re.IGNORECASE),
+    "library": re.compile(r"CU[A-Z]+_STATUS_ALLOC_FAILED"),
+    "unknown": re.compile(r"out of memory|OUT_OF_MEMORY", re.IGNORECASE),
+}
+_OLD = re.compile(rf"{_SIZE} already allocated")  # as PyTorch wrote before 2.1, which has expandable segments
 CRUMBS = 20  # a full card has less than this part (one in so many) of its tensors' bytes free between them
 _CONTEXT = 1 << 30  # bytes: what CUDA itself takes at most, where nobody says how much the process has
 
@@ -38,6 +44,7 @@ _REASONS = {
     "limit": "so there is room on the card, but the process may not have it: somebody has set a limit",
     "refused": "so there was room, and the driver refused it all the same",
     "host": "and it was the computer's own memory that ran out, not the GPU's",
+    "library": "for cuBLAS, cuDNN or another library of CUDA's, which takes its memory beside PyTorch's",
     "unknown": "and the message has no figures, so it does not say whose memory was full",
 }
 _ADVICE = {
@@ -81,7 +88,17 @@ _ADVICE = {
         "Run it again with CUDA_LAUNCH_BLOCKING=1: the line that is named may not be the one that failed.",
         "Leave room for libraries: cuBLAS and cuDNN allocate outside of PyTorch, so use a slightly smaller batch.",
     ),
+    "library": (
+        "Leave it room: PyTorch keeps what it has freed, so make the batch a little smaller.",
+        "Or let PyTorch have less than all: torch.cuda.set_per_process_memory_fraction(0.95).",
+        "If memory was not full, run it with CUDA_LAUNCH_BLOCKING=1: an index out of range can end in this message.",
+    ),
 }  # fmt: skip
+# Instead of the first line, where the message is of a PyTorch without expandable segments.
+_FOR_OLD = (
+    "Install PyTorch 2.1 or later, and set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before Python starts; "
+    "until then max_split_size_mb:128, if the message names max_split_size_mb."
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,8 @@ class Explanation:
         unallocated: held by PyTorch between them.
         others: what neither is free nor held by this process's PyTorch.
         reason: ``"full"``, ``"fragmentation"``, ``"other processes"``, ``"larger than the card"``, ``"limit"``,
-            ``"refused"``, ``"host"`` or ``"unknown"``.
+            ``"refused"``, ``"host"``, ``"library"`` or ``"unknown"``.
+        is_old: whether the message is of a PyTorch before 2.1.
     """
 
     asked: int | None
@@ -105,6 +123,7 @@ class Explanation:
     unallocated: int | None
     others: int | None
     reason: str
+    is_old: bool = False
 
     @property
     def paragraph(self) -> str:
@@ -124,9 +143,10 @@ class Explanation:
         )
 
     @property
-    def advice(self) -> tuple[str, str, str]:
+    def advice(self) -> tuple[str, ...]:
         """List what to do, in this order."""
-        return _ADVICE[self.reason]
+        first, *others = _ADVICE[self.reason]
+        return (_FOR_OLD if self.is_old and self.reason == "fragmentation" else first, *others)
 
     def __str__(self) -> str:
         return "\n".join([self.paragraph, *(f"{number}. {text}" for number, text in enumerate(self.advice, 1))])
@@ -150,8 +170,10 @@ def explain(text: str) -> Explanation:
     if places:
         end = places[1] if len(places) > 1 else len(plain)
         return _from_figures(plain[max(0, places[0] - 200) : end])
-    if _WITHOUT_FIGURES.search(plain):
-        return Explanation(None, None, None, None, None, None, "unknown")
+    matches = {reason: pattern.search(plain) for reason, pattern in _WITHOUT_FIGURES.items()}
+    found = {reason: match.start() for reason, match in matches.items() if match}
+    if found:
+        return Explanation(None, None, None, None, None, None, min(found, key=lambda reason: found[reason]))
     raise BadValue(
         f"{plain[:60]!r} has no out-of-memory message in it: give the text of the error, from 'CUDA out of memory' on."
     )
@@ -169,7 +191,7 @@ def _from_figures(message: str) -> Explanation:
     known = Explanation(asked, capacity, free, allocated, unallocated, others, "full")
     foreign = _foreign(message, found["process"], (allocated or 0) + (unallocated or 0), others or 0)
     reason = _reason(known, found["allowed"], foreign, message)
-    return Explanation(asked, capacity, free, allocated, unallocated, others, reason)
+    return Explanation(asked, capacity, free, allocated, unallocated, others, reason, bool(_OLD.search(message)))
 
 
 def _foreign(message: str, process: int | None, reserved: int, others: int) -> int:

@@ -61,6 +61,9 @@ SAID = [
      "pytorch/pytorch#1829", "unknown"),
     ("RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you "
      "tried to allocate 9663676416 bytes. Error code 12 (Cannot allocate memory)", "PyTorch's own words", "host"),
+    ("OSError: [Errno 12] Cannot allocate memory", "Python's own words", "host"),
+    ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+     "PyTorch's own words, of cuBLAS", "library"),
 ]  # fmt: skip
 
 
@@ -70,6 +73,15 @@ def test_why_memory_ran_out(text, source, reason):
     assert found.reason == reason
     assert len(found.advice) == 3
     assert str(found).count("\n") == 3
+
+
+def test_segments_are_told_to_expand_where_they_can():
+    for text, _, reason in SAID:
+        if reason == "fragmentation":
+            is_old = "already allocated" in text
+            assert (
+                explain(text).advice[0].startswith("Install PyTorch 2.1" if is_old else "Set PYTORCH_CUDA_ALLOC_CONF")
+            )
 
 
 def test_each_reason_is_in_somebodys_log():

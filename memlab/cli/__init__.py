@@ -8,8 +8,11 @@ only one that prints, and no module in it imports torch before its command runs.
 import argparse
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from memlab.cli import doctor, explain, fit, lab, logbook, measure, predict, record
 from memlab.cli.own_errors import shortened
@@ -22,8 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 2 after a :class:`MemlabError`, 1 after an error of the reader's own
     loop, 130 after Ctrl-C.
 
-    As of other commands, 141 when what reads the output has gone (``memlab logbook | head -1``).
+    As of other commands, 141 when what reads the output has gone (``memlab logbook | head -1``), and 143 after SIGTERM.
     """
+    with _ended_by_sigterm():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal that knows only ASCII still shows a name in Greek
         stream.reconfigure(errors="backslashreplace") if isinstance(stream, io.TextIOWrapper) else None
     args = _parse(sys.argv[1:] if argv is None else argv)
@@ -45,6 +53,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(told, end="", file=sys.stderr)
         return 1
     return status
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """A context that SIGTERM ends as an error does: temporary folders go, and processes that were started."""
+
+    def end(*args: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    if threading.current_thread() is not threading.main_thread():  # others hear no signal
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

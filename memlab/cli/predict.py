@@ -11,6 +11,8 @@ from memlab.units import parse_bytes
 if TYPE_CHECKING:
     from memlab.script.launching import Launch
 
+DEFAULT = "T4"
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the ``predict`` command."""
@@ -26,7 +28,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "it is run as it is, until its steps are made. What it prints is on stderr, what it writes is thrown away.",
     )
     add_arguments(parser, steps=3, budget="where less than the whole card is free", may_lack=True)
-    parser.add_argument("--gpu", default="T4", metavar="CARD", help="T4, A100-40GB, ... (default: %(default)s)")
+    parser.add_argument("--gpu", metavar="CARD", help=f"T4, A100-40GB, ... (default: {DEFAULT})")
     parser.add_argument(
         "--world-size", type=read_value, metavar="N", help="how many ranks train together (one of them)"
     )
@@ -41,8 +43,15 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Predict, print, save. What ``train`` itself raises comes out with its traceback."""
-    if args.target is None or is_script(args.target):
-        return _predict_script(args)
+    is_chosen = args.gpu is not None
+    args.gpu = args.gpu if is_chosen else DEFAULT
+    status = _predict_script(args) if args.target is None or is_script(args.target) else _predict_function(args)
+    if not is_chosen:
+        print(f"This is for {DEFAULT}, since no --gpu is given.")
+    return status
+
+
+def _predict_function(args: argparse.Namespace) -> int:
     from memlab.run import Run
     from memlab.vgpu.gpu import VirtualGpu
 

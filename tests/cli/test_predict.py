@@ -45,6 +45,7 @@ def test_the_table_and_the_sentence(loop, tmp_path, capsys):
         assert f"{category:<22}{format_bytes(count):>9}" in text
     assert f"{'reserved':<22}{format_bytes(trace.peak_reserved):>9}\n" in text
     assert trace.sentence[1:] in text
+    assert "--gpu" not in text
     assert "seconds" not in text
     assert "loss" not in text
 
@@ -72,7 +73,9 @@ def test_bad_input_is_one_sentence_and_status_2(loop, arguments, words, capsys):
 
 def test_a_loop_that_names_cuda_means_the_virtual_card(loop, capsys):
     assert cli.main(["predict", f"{loop}:careless"]) == 0
-    assert "careless() predicted on T4\n" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "careless() predicted on T4\n" in text
+    assert text.endswith("\nThis is for T4, since no --gpu is given.\n")
 
 
 def test_a_snapshot_for_pytorchs_viewer(loop, tmp_path, capsys):

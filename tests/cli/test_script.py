@@ -1,5 +1,9 @@
 """``memlab predict train.py -- ...`` and ``memlab measure train.py -- ...``."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -46,7 +50,7 @@ def test_the_arguments_of_a_script_stand_behind_two_dashes(script, tmp_path, cap
 
 def test_out_of_memory_is_told_with_what_to_change(script, capfd, monkeypatch):
     monkeypatch.setattr(advice, "changes", lambda script, answer, *where: [script, *where, answer.options[1].value])
-    assert cli.main(["predict", script, "batch_size=50000000", "--budget", "10 GiB"]) == 0
+    assert cli.main(["predict", script, "--gpu", "T4", "batch_size=50000000", "--budget", "10 GiB"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert "CUDA out of memory. Tried to allocate 11.92 GiB" in "".join(lines)
     assert lines[-5:] == ["train.py --batch-size=50000000", "T4", "None", str(10 * 2**30), "50000000"]
@@ -67,3 +71,17 @@ def test_a_script_is_measured(script, capfd):
 def test_what_is_no_script_is_refused(script, capsys):
     assert cli.main(["predict", "nowhere.py"]) == 2
     assert "memlab: error: nowhere.py is not there" in capsys.readouterr().err
+
+
+def test_after_sigterm_nothing_is_left(script, tmp_path):
+    (tmp_path / "train.py").write_text("import time\nprint('waiting', flush=True)\ntime.sleep(60)")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])}
+    words = [sys.executable, "-m", "memlab", "predict", script]
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as process:
+        assert process.stderr.readline() == b"waiting\n"  # that of the script's own process, which holds the pipe
+        process.terminate()
+        assert process.stderr.read() == b""
+        assert process.wait() == 143
+    assert list(temporary.iterdir()) == []
