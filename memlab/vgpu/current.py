@@ -25,7 +25,7 @@ class Prediction:
         notes: sentences for the trace.
         asked: lines of the loop that asked the card for a number that nobody knows, and how often in this step.
         guessed: all of them, in order.
-        sized: those where the size of a result depends on numbers that nobody knows, and the operator that gives it.
+        sized: those where the size of a result depends on numbers that nobody knows, and what gives it.
         files: what the loop "saved", by path or file object, for it to load again.
         written: storages of the host that the loop has written to.
         away: storages of the host that tensors of the card have for their data, by number and referred to weakly, and
@@ -41,7 +41,7 @@ class Prediction:
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
     asked: Counter[str] = field(default_factory=Counter)
     guessed: dict[str, None] = field(default_factory=dict)
-    sized: dict[str, Any] = field(default_factory=dict)
+    sized: dict[str, str] = field(default_factory=dict)
     files: dict[Any, Any] = field(default_factory=dict)
     written: dict[int, Any] = field(default_factory=dict)
     away: dict[int, tuple[Any, Any]] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """What cannot be predicted, in words: the line, the reason, and what to do."""
 
 import linecache
+import sys
 import threading
 import traceback
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from memlab.text import message
 from memlab.vgpu.internals import tree_leaves
 from memlab.vgpu.names import CARD
 
+_INSTALLED = {"site-packages", "dist-packages"}
 _LIBRARIES = (Path(__file__).parents[1], Path(threading.__file__).parent)  # memlab, Python's own
 
 
@@ -23,7 +25,33 @@ def where(error: BaseException | None = None) -> str:
     file, line = _place(error)
     if Path(file).parent.name.startswith("ipykernel_"):  # a notebook's cell, whose file has a number for a name
         return f"line {line} of a cell, {linecache.getline(file, line).strip()!r}"
-    return f"{Path(file).name}:{line}" if file else "an unknown line"
+    return f"{Path(file).name}:{line}" if file else library() or "an unknown line"
+
+
+def library() -> str:
+    """The line of the library that asks PyTorch for something, with its version; empty where the user's code asks."""
+    for frame, line in traceback.walk_stack(None):
+        file = frame.f_code.co_filename
+        if is_readers_own(file):
+            return ""
+        if (name := _package(file)) not in ("", "torch"):
+            version = getattr(sys.modules.get(name), "__version__", "")
+            return f"{name} {version}".strip() + f", {Path(file).name}:{line}"
+    return ""
+
+
+@cache
+def _package(file: str) -> str:
+    """The name of an installed package that a file is of; empty for one of Python's own, or memlab's."""
+    parts = Path(file).parts
+    places = [place for place, part in enumerate(parts) if part in _INSTALLED]
+    is_own = Path(file).is_relative_to(_LIBRARIES[0])
+    return Path(parts[places[-1] + 1]).stem if places and not is_own else ""
+
+
+def called(func: Any) -> str:
+    """An operator, with the library that calls it, if one does."""
+    return f"{func} (in {asking})" if (asking := library()) else str(func)
 
 
 def in_head_of_while() -> bool:
@@ -41,16 +69,17 @@ def _place(error: BaseException | None) -> tuple[str, int]:
 def is_readers_own(file: str) -> bool:
     """Whether code is the reader's own: not Python's, nor installed, nor memlab's. A notebook's cells are."""
     path = Path(file)
-    installed = {"site-packages", "dist-packages"} & set(path.parts) or file.startswith("<frozen ")
+    installed = _INSTALLED & set(path.parts) or file.startswith("<frozen ")
     return not installed and not any(path.is_relative_to(folder) for folder in _LIBRARIES)
 
 
 def depends_on_data(func: Any, line: str = "", error: Exception | None = None) -> Unpredictable:
     """The error for a result whose size depends on numbers; ``error`` is what comes of the least that it may be."""
     raised = f" (where nothing is chosen, {type(error).__name__}: {message(error)})" if error else ""
+    place = f"{func} at {line}" if line else f"{called(func)} at {where()}"
     return Unpredictable(
-        f"{func} at {line or where()} has a result that depends on the data, which a prediction does not have{raised}: "
-        "write it with fixed sizes (torch.where in the place of a mask), or measure instead."
+        f"{place} has a result that depends on the data, which a prediction does not have{raised}: write it with "
+        "fixed sizes (torch.where in the place of a mask), or measure instead."
     )
 
 
@@ -59,7 +88,7 @@ def no_kernel(func: Any) -> Unpredictable:
     if "sparse" in str(func):
         return sparse(func)
     return Unpredictable(
-        f"{func} at {where()} cannot be predicted, it has no fake kernel: give it one "
+        f"{called(func)} at {where()} cannot be predicted, it has no fake kernel: give it one "
         "(torch.library.register_fake), or measure instead."
     )
 
@@ -70,7 +99,7 @@ def two_devices(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wro
     host = next((tensor for tensor in tensors if tensor.device.type == "cpu"), None)
     card = next((tensor for tensor in tensors if tensor.device == CARD), None)
     return WrongDevice(
-        f"{func} at {where()} got {_shape(host)} on the CPU and {_shape(card)} on the GPU: "
+        f"{called(func)} at {where()} got {_shape(host)} on the CPU and {_shape(card)} on the GPU: "
         "move both with .to(device), the device that train is given."
     )
 
@@ -134,16 +163,16 @@ def without_end(line: str, times: int) -> Unpredictable:
 def nested(func: Any) -> Unpredictable:
     """The error for nested (jagged) tensors."""
     return Unpredictable(
-        f"{func} at {where()} works on a nested tensor, which cannot be predicted: pad it to a fixed size, or measure "
-        "instead."
+        f"{called(func)} at {where()} works on a nested tensor, which cannot be predicted: pad it to a fixed size, or "
+        "measure instead."
     )
 
 
 def sparse(func: Any) -> Unpredictable:
     """The error for what is not known of sparse tensors."""
     return Unpredictable(
-        f"{func} at {where()} works on a sparse tensor, which cannot be predicted: work on a dense one (.to_dense(), "
-        "sparse=False), or measure instead."
+        f"{called(func)} at {where()} works on a sparse tensor, which cannot be predicted: work on a dense one "
+        "(.to_dense(), sparse=False), or measure instead."
     )
 
 

@@ -24,7 +24,7 @@ from memlab.tracking.operators import operator
 from memlab.vgpu.current import current
 from memlab.vgpu.internals import FakeTensor, storage_id, tree_leaves, tree_map, unset_fake_temporarily
 from memlab.vgpu.names import CARD
-from memlab.vgpu.refusals import in_head_of_while, where, without_end
+from memlab.vgpu.refusals import called, in_head_of_while, where, without_end
 
 LARGEST = 1_000_000  # numbers: up to here a tensor has a value that is known (tokens of a batch, labels of its pixels)
 FEW = 16  # floats: the bounds of a range, the means of colours
@@ -179,7 +179,7 @@ def sized_at_least(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         results = _on_the_host(func, args, kwargs, stand_in)
     except Exception:
         return None
-    current().sized[note_guess()] = func
+    current().sized[note_guess()] = called(func)
     return results
 
 

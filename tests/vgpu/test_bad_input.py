@@ -6,6 +6,7 @@ import linecache
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
@@ -46,6 +47,32 @@ def test_a_size_that_depends_on_the_data():
         yield torch.bincount(x).sum()
 
     with pytest.raises(Unpredictable, match=r"bincount.* has a result that depends on the data.*fixed sizes"):
+        predict(train)
+
+
+@pytest.fixture
+def grouping(monkeypatch):
+    """A package that is installed somewhere, in version 2.1."""
+    module = types.ModuleType("grouping")
+    module.__version__ = "2.1"
+    text = "import torch\ndef counts(x):\n    return torch.bincount(x)\ndef first(x):\n    return x.nonzero()[0]\n"
+    exec(compile(text, "/lib/site-packages/grouping/counting.py", "exec"), vars(module))
+    monkeypatch.setitem(sys.modules, "grouping", module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("counts", r"bincount\.default \(in grouping 2\.1, counting\.py:3\) at test_bad_input\.py:\d+ has a result"),
+        ("first", r"nonzero\.default \(in grouping 2\.1, counting\.py:5\) at test_bad_input\.py:\d+ has a result"),
+    ],
+)
+def test_what_a_library_asks_for_is_told_with_its_line(grouping, name, words):
+    def train(device):
+        yield getattr(grouping, name)(torch.randint(0, 9, (100,), device=device)).sum()
+
+    with pytest.raises(Unpredictable, match=words):
         predict(train)
 
 
