@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -12,8 +13,12 @@ from memlab.protocol import Train
 from memlab.run import Run
 from memlab.script.command import Command
 from memlab.script.eager import EAGER
-from memlab.script.steps import Steps
+from memlab.script.steps import PATIENCE, Steps
 from memlab.trace import Trace
+
+WITHOUT_OPTIMIZER = (
+    f"The script has no optimizer of PyTorch's, so its first step is {PATIENCE} backwards, and each of the others one."
+)
 
 
 class ScriptRun(Run):
@@ -30,6 +35,19 @@ class ScriptRun(Run):
         self.has_ended = False
         self.exit_code: object = None  # what the script gave to sys.exit
         self._cut_off = threading.Event()
+        self._followed = Steps(self._on_loss, self._on_step)
+
+    @property
+    def progress(self) -> str:
+        """Where it is: ``"step 1 of 3, backward 12 of 40"``, as many as the step before it had."""
+        steps = self._followed
+        known = f" of {steps.backwards_before}" if steps.backwards_before > steps.backwards else ""
+        return f"step {len(self.steps) + 1} of {self._count}, backward {steps.backwards + 1}{known}"
+
+    def trace(self) -> Trace:
+        """Return what is known so far; that backwards were counted, too."""
+        trace = super().trace()
+        return replace(trace, notes=(*trace.notes, WITHOUT_OPTIMIZER)) if self._followed.counts_backwards else trace
 
     def complete(self) -> Trace:
         """Run the script until its steps are made, or it ends.
@@ -53,7 +71,7 @@ class ScriptRun(Run):
         self._this_step = ExitStack()
         with suppress(Stopped), self._this_step:
             self._open_step()
-            with Steps(self._on_loss, self._on_step).followed():
+            with self._followed.followed():
                 self._run_to_its_end()
             if self._tracker.failed is not None:  # and the script caught that
                 raise torch.OutOfMemoryError(self._tracker.failed.message)

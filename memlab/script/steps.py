@@ -13,23 +13,33 @@ from torch.optim import Optimizer
 from memlab.patching import Change, Patches
 from memlab.protocol import is_one_number
 
-PATIENCE = 10  # steps of one optimizer, after which another one that has made none is not waited for
+# Steps of one optimizer after which another one that has made none is not waited for, and backwards of a script without
+# an optimizer after which each of them ends a step.
+PATIENCE = 10
 
 
 class Steps:
     """A context in which the steps of the script that runs are followed.
 
     A step ends when all parameters that an optimizer has were stepped: by one optimizer or by several (a GAN's), after
-    one backward or after several. Where optimizers step within a backward, it ends with that.
+    one backward or after several. Where optimizers step within a backward, it ends with that. A script that updates its
+    parameters itself, without an optimizer, is given some backwards for its first step, and then one for each.
 
     Args:
         on_loss: called with each loss after ``backward`` was called on it, as it was before a ``GradScaler`` scaled it.
         on_step: called at the end of each step.
+
+    Attributes:
+        backwards: how many there were in this step.
+        backwards_before: and in the step before it; 0 in the first one.
+        counts_backwards: whether each of them ends a step.
     """
 
     def __init__(self, on_loss: Callable[[torch.Tensor], None], on_step: Callable[[], None]):
         self._on_loss = on_loss
         self._on_step = on_step
+        self.backwards = self.backwards_before = 0
+        self.counts_backwards = False
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._stepped: Counter[int] = Counter()  # steps of each optimizer in this step, by id
         self._given_up: set[int] = set()
@@ -83,6 +93,8 @@ class Steps:
             with self._inside():
                 backward(tensors, *args, **kwargs)
             self._see_loss(tensors)
+            self.backwards += 1
+            self.counts_backwards = not self._optimizers and (self.counts_backwards or self.backwards >= PATIENCE)
             self._end_if_over()
 
         return followed
@@ -112,8 +124,9 @@ class Steps:
                 self._on_loss(loss)
 
     def _end_if_over(self) -> None:
-        if not self._depth and self._stepped and not self._is_waiting():
+        if not self._depth and (self.counts_backwards or (self._stepped and not self._is_waiting())):
             self._stepped.clear()
+            self.backwards, self.backwards_before = 0, self.backwards
             self._on_step()
 
     def _is_waiting(self) -> bool:

@@ -3,8 +3,11 @@
 import json
 import os
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from memlab.script.overlay import Overlay
 from memlab.script.run import ScriptRun
 from memlab.vgpu.refusals import where
 
+EVERY = 5.0  # seconds
 # Libraries that are told so look for what is on this machine, and wait for nobody.
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -39,7 +43,8 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
         run = ScriptRun(script, device, steps=request["steps"], budget=request["budget"])
         if not device.computes:
             refused = _set_apart(folder)
-        trace = run.complete().to_json()
+        with nullcontext() if device.computes else _telling(run):
+            trace = run.complete().to_json()
         if request["keeps_history"]:
             device.save_snapshot(folder / SNAPSHOT)
         found = options or of_constants(script.path, vars(sys.modules["__main__"]))
@@ -75,6 +80,23 @@ def _set_apart(folder: Path) -> list[str]:
     net = Net(overlay)
     net.spread()
     return net.refused
+
+
+@contextmanager
+def _telling(run: ScriptRun) -> Iterator[None]:
+    """A context in which it is said every few seconds where the script is, which runs in this thread."""
+    begun, thread, is_over = time.monotonic(), threading.get_ident(), threading.Event()
+
+    def tell() -> None:
+        while not is_over.wait(EVERY):
+            line = where(frame=sys._current_frames()[thread])
+            sys.stderr.write(f"memlab: {run.progress}, at {line}, {time.monotonic() - begun:.0f} s\n")
+
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 def _without_step(script: Command, run: ScriptRun, refused: list[str]) -> BadTrain:

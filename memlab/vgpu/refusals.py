@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -20,9 +21,12 @@ _INSTALLED = {"site-packages", "dist-packages"}
 _LIBRARIES = (Path(__file__).parents[1], Path(threading.__file__).parent)  # memlab, Python's own
 
 
-def where(error: BaseException | None = None) -> str:
-    """The line of the user's code that is running, or that an error came from: the innermost outside all libraries."""
-    file, line = _place(error)
+def where(error: BaseException | None = None, *, frame: FrameType | None = None) -> str:
+    """The line of the user's code that is running, in this frame or here, or that an error came from.
+
+    It is the innermost outside all libraries.
+    """
+    file, line = _place(error, frame)
     if Path(file).parent.name.startswith("ipykernel_"):  # a notebook's cell, whose file has a number for a name
         return f"line {line} of a cell, {linecache.getline(file, line).strip()!r}"
     return f"{Path(file).name}:{line}" if file else library() or "an unknown line"
@@ -59,8 +63,8 @@ def in_head_of_while() -> bool:
     return linecache.getline(*_place(None)).lstrip().startswith("while ")
 
 
-def _place(error: BaseException | None) -> tuple[str, int]:
-    walk = reversed([*traceback.walk_tb(error.__traceback__)]) if error else traceback.walk_stack(None)
+def _place(error: BaseException | None, frame: FrameType | None = None) -> tuple[str, int]:
+    walk = reversed([*traceback.walk_tb(error.__traceback__)]) if error else traceback.walk_stack(frame)
     own = ((frame.f_code.co_filename, line) for frame, line in walk if is_readers_own(frame.f_code.co_filename))
     return next(own, ("", 0))
 

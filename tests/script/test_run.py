@@ -10,7 +10,7 @@ from memlab.devices import Cpu
 from memlab.errors import BadTrain
 from memlab.run import predict
 from memlab.script.command import Command
-from memlab.script.run import ScriptRun
+from memlab.script.run import WITHOUT_OPTIMIZER, ScriptRun
 from memlab.vgpu.gpu import VirtualGpu
 
 HEAD = """
@@ -321,3 +321,33 @@ def test_a_module_is_run_as_python_runs_it(tmp_path, own_main, monkeypatch):
     for name in ("as_module.train", "as_module"):
         command = Command.of_module(name, tmp_path)
         assert len(ScriptRun(command, VirtualGpu("T4")).complete().steps) == 1
+
+
+def test_a_script_that_updates_its_weights_itself(run):
+    text = """
+        del optimizer
+        while True:
+            model(torch.randn(8, 64, device=device)).sum().backward()
+            for parameter in model.parameters():
+                parameter.data.add_(parameter.grad, alpha=-0.1)
+                parameter.grad = None
+    """
+    trace = run(text).complete()
+    assert len(trace.steps) == 3
+    assert trace.notes == (WITHOUT_OPTIMIZER,)
+
+
+def test_where_it_is(run):
+    text = """
+        for index in range(8):
+            model(torch.randn(8, 64, device=device)).sum().backward()
+            if index % 4 == 3:
+                optimizer.step()
+            sys.told.append(sys.asked())
+    """
+    script = run(text)
+    sys.told, sys.asked = [], lambda: script.progress
+    script.complete()
+    told, _ = sys.told, vars(sys).pop("asked")
+    assert told[:3] == [f"step 1 of 3, backward {number}" for number in (2, 3, 4)]
+    assert told[3:7] == [f"step 2 of 3, backward {number} of 4" for number in (1, 2, 3, 4)]

@@ -150,6 +150,22 @@ def test_what_is_no_number_is_no_loss(seen):
     assert seen == ["|"]
 
 
+def test_without_an_optimizer_each_backward_is_a_step_after_some(seen):
+    model = net()
+    for _ in range(PATIENCE + 2):
+        loss_of(model).backward()
+    assert seen == [*[1] * PATIENCE, "|", 1, "|", 1, "|"]
+
+
+def test_an_optimizer_that_is_there_is_waited_for(seen):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(PATIENCE + 2):
+        loss_of(model).backward()
+    optimizer.step()
+    assert seen == [*[1] * (PATIENCE + 2), "|"]
+
+
 def test_afterwards_pytorch_is_as_it_was():
     torch.optim.SGD(net().parameters())  # with the first one, PyTorch itself changes the class
     before = torch.optim.SGD.step, torch.autograd.backward, torch.optim.Optimizer.__init__, torch.amp.GradScaler.scale

@@ -1,6 +1,7 @@
 """What the process of a script answers; here it is this one, and nothing is set apart."""
 
 import os
+import re
 from textwrap import dedent
 
 import pytest
@@ -157,3 +158,10 @@ def test_its_traceback_begins_in_the_script(answer, capsys):
     assert shown[0] == "Traceback (most recent call last):"
     assert "train.py" in shown[1]
     assert shown[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_where_it_is_is_said_every_few_seconds(answer, monkeypatch, capsys):
+    monkeypatch.setattr(worker, "EVERY", 0.1)
+    answer(STEPS.replace("import torch", "import time, torch; time.sleep(0.5)"))
+    lines = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"memlab: step 1 of 2, backward 1, at train\.py:2, 0 s", lines[0])
