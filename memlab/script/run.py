@@ -1,6 +1,7 @@
 """A run of a script, in the process that it has for itself."""
 
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import cast
@@ -15,6 +16,7 @@ from memlab.script.command import Command
 from memlab.script.eager import EAGER
 from memlab.script.steps import PATIENCE, Steps
 from memlab.trace import Trace
+from memlab.units import format_bytes
 
 WITHOUT_OPTIMIZER = (
     f"The script has no optimizer of PyTorch's, so its first step is {PATIENCE} backwards, and each of the others one."
@@ -45,9 +47,19 @@ class ScriptRun(Run):
         return f"step {len(self.steps) + 1} of {self._count}, backward {steps.backwards + 1}{known}"
 
     def trace(self) -> Trace:
-        """Return what is known so far; that backwards were counted, too."""
+        """Return what is known so far; with what the steps after the first take, which also has all that is set up."""
         trace = super().trace()
-        return replace(trace, notes=(*trace.notes, WITHOUT_OPTIMIZER)) if self._followed.counts_backwards else trace
+        return replace(trace, notes=(*trace.notes, *self._own_notes()))
+
+    def _own_notes(self) -> Iterator[str]:
+        if self._followed.counts_backwards:
+            yield WITHOUT_OPTIMIZER
+        first, *others = (step.peak_allocated or 0 for step in self.steps)
+        if others and not self.oom and max(others) < first:
+            yield (
+                "The peak is that of the first step, with all that the script does before it; the highest of the "
+                f"others takes {format_bytes(max(others))}."
+            )
 
     def complete(self) -> Trace:
         """Run the script until its steps are made, or it ends.

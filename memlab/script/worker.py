@@ -118,7 +118,9 @@ def _raised(script: Command, error: Exception) -> MemlabError:
     if "environment variable RANK expected" in first:
         first = "it is written for torchrun, so say how many ranks there are (--world-size)."
     dealt_with = f" (while it dealt with a refusal: {str(refusal).rstrip('.')})" if refusal else ""
-    return ScriptFailed(f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}{dealt_with}")
+    sentence = f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}{dealt_with}"
+    guesses = getattr(error, "__notes__", [])  # see VirtualGpu.running
+    return ScriptFailed(" ".join([f"{sentence.rstrip('.')}.", *guesses]) if guesses else sentence)
 
 
 def _refusal_behind(

@@ -11,6 +11,7 @@ from memlab.errors import BadTrain
 from memlab.run import predict
 from memlab.script.command import Command
 from memlab.script.run import WITHOUT_OPTIMIZER, ScriptRun
+from memlab.units import format_bytes
 from memlab.vgpu.gpu import VirtualGpu
 
 HEAD = """
@@ -351,3 +352,17 @@ def test_where_it_is(run):
     told, _ = sys.told, vars(sys).pop("asked")
     assert told[:3] == [f"step 1 of 3, backward {number}" for number in (2, 3, 4)]
     assert told[3:7] == [f"step 2 of 3, backward {number} of 4" for number in (1, 2, 3, 4)]
+
+
+def test_what_is_set_up_is_told_apart_from_the_steps(run):
+    encoder = """
+        encoder = nn.Linear(4096, 4096).to(device)
+        with torch.no_grad():
+            encoder(torch.ones(8, 4096, device=device))
+        del encoder
+    """
+    trace = run(dedent(encoder) + "step(); step(); step()").complete()
+    highest = format_bytes(max(step.peak_allocated for step in trace.steps[1:]))
+    assert trace.peak_allocated > max(step.peak_allocated for step in trace.steps[1:])
+    assert trace.notes[-1].endswith(f"before it; the highest of the others takes {highest}.")
+    assert run("step(); step(); step()").complete().notes == ()

@@ -152,6 +152,14 @@ def test_what_it_was_refused_before_does_not_turn_up_in_an_error_of_its_own(answ
     assert sentence_of(given) == "ScriptFailed: train.py raised ZeroDivisionError at train.py:1: division by zero"
 
 
+def test_a_guess_that_it_may_come_of_stands_beside_an_error(answer):
+    asserting = "assert 1 < weight.sum() < 2, 'loss'"
+    given = answer(STEPS.replace("batch_size = 4", "batch_size = 400").replace("optimizer.step()", asserting))
+    sentence = sentence_of(given)
+    assert sentence.startswith("ScriptFailed: train.py raised AssertionError at train.py:8: loss. In this prediction, ")
+    assert "were guessed at train.py:8: a float is 1, an integer 0" in sentence
+
+
 def test_its_traceback_begins_in_the_script(answer, capsys):
     answer("def load():\n    return 1 / 0\nload()")
     shown = capsys.readouterr().err.splitlines()
