@@ -1,4 +1,4 @@
-"""PyTorch's private names come through one file of the virtual GPU and one of the tracker."""
+"""PyTorch's private names come through one file of the virtual GPU, one for its compiler, and one of the tracker."""
 
 import ast
 import inspect
@@ -11,7 +11,7 @@ import pytest
 from memlab.vgpu.versions import TORCH
 
 PACKAGE = Path(__file__).parents[1] / "memlab"
-HOMES = ("vgpu/internals.py", "tracking/internals.py")
+HOMES = ("vgpu/internals.py", "vgpu/compiled/internals.py", "tracking/internals.py")
 MODULES = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 
 

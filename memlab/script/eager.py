@@ -23,10 +23,8 @@ from memlab.vgpu.refusals import where
 
 def changes() -> Iterator[Change]:
     """Each change: where, its name, and what takes its place."""
-    yield torch, "compile", _as_written("torch.compile")
-    yield torch.jit, "script", _as_written("torch.jit.script")
+    yield torch.jit, "script", _as_written
     yield saving, "files_are_thrown_away", True
-    yield torch.nn.Module, "compile", lambda module, *args, **kwargs: _note("torch.compile")
     yield torch.utils.data.DataLoader, "__init__", _without_workers(torch.utils.data.DataLoader.__init__)
     yield torch.multiprocessing, "start_processes", _one_rank
     yield torch.multiprocessing, "spawn", _one_rank
@@ -40,21 +38,15 @@ def changes() -> Iterator[Change]:
 EAGER = Patches(changes)
 
 
-def _note(what: str) -> None:
-    current().note(f"{what} at {where()} was left out: the code is predicted as it is written, not compiled.")
-
-
-def _as_written(what: str) -> Callable[..., Any]:
-    """A compiler that gives back what it is given; also as a decorator with arguments."""
-
-    def given_back(code: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if code is None:
-            return functools.partial(given_back, **kwargs)
-        if not (inspect.isroutine(code) and (code.__module__ or "").startswith("torch.")):  # as it is imported
-            _note(what)
-        return code
-
-    return given_back
+def _as_written(code: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """``torch.jit.script`` that gives back what it is given; also as a decorator with arguments."""
+    if code is None:
+        return functools.partial(_as_written, **kwargs)
+    if not (inspect.isroutine(code) and (code.__module__ or "").startswith("torch.")):  # as it is imported
+        current().note(
+            f"torch.jit.script at {where()} was left out: the code is predicted as it is written, not compiled."
+        )
+    return code
 
 
 def _without_workers(init: Callable[..., None]) -> Callable[..., None]:

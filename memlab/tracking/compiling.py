@@ -1,4 +1,5 @@
-"""Compiled code makes tensors that no mode sees, so what was given to ``torch.compile`` runs as it was written.
+"""What was given to ``torch.compile`` runs as the tracker says that watches: in a measured step as it was written,
+because compiled code makes tensors that no mode sees.
 
 Only in threads that a tracker watches: beside a panel's prediction, the reader's cells compile.
 """
@@ -27,7 +28,8 @@ def _changes() -> Iterator[Change]:
     is_compiling = torch.compiler.is_compiling
 
     def callback(given: Any) -> Any:
-        return None if watching() else compiles(given)
+        trackers = watching()
+        return trackers[-1].compiler(compiles(given)) if trackers else compiles(given)
 
     def compiling() -> bool:
         # PyTorch's answer is the process's: optimizers would take their way for compiled code.
@@ -42,4 +44,4 @@ def _changes() -> Iterator[Change]:
     yield torch.compiler, "is_compiling", torch.compiler.assume_constant_result(compiling)  # for what others compile
 
 
-AS_WRITTEN = Patches(_changes)  # a context, for when it is imported
+AS_WATCHED = Patches(_changes)  # a context, for when it is imported

@@ -118,11 +118,11 @@ class Tracker(Storages, TorchDispatchMode):
         self._hooks.enter_context(SEEN)
         self._hooks.enter_context(UNSEEN)
         self._hooks.enter_context(READ)
-        self._compiler_is_off = False
+        self._watches_compiler = False
         self._adopt()
         self._live_at_start = self.live
         self._held = [(record, record.nbytes) for record in self._records]  # when the step begins
-        self._turn_compiler_off()
+        self._watch_compiler()
         with modes_above(None):  # one that train has entered, and not left when it yielded
             TorchDispatchMode.__enter__(self)
         self._recording = True
@@ -189,8 +189,8 @@ class Tracker(Storages, TorchDispatchMode):
         if known.is_composite and self.is_real:
             with on_again(self):
                 return func.decompose(*args, **kwargs)
-        if not self._compiler_is_off and COMPILER in sys.modules:
-            self._turn_compiler_off()
+        if not self._watches_compiler and COMPILER in sys.modules:
+            self._watch_compiler()
         self._update_phase(func, args)
         previous, self._op = self._op, func
         for value in args:
@@ -240,11 +240,11 @@ class Tracker(Storages, TorchDispatchMode):
                 self.failed = replace(self._failure(asked_bytes(error)), message=str(error))
             raise
 
-    def _turn_compiler_off(self) -> None:
-        """Compiled code makes tensors that no mode sees, so it runs as it was written while the tracker is on."""
+    def _watch_compiler(self) -> None:
+        """What is compiled runs as :meth:`compiler` says while the tracker is on."""
         if compiling.is_imported():
-            self._hooks.enter_context(compiling.AS_WRITTEN)
-            self._compiler_is_off = True
+            self._hooks.enter_context(compiling.AS_WATCHED)
+            self._watches_compiler = True
 
     def note(self, sentence: str) -> None:
         """Keep a sentence about the run, once."""
@@ -283,7 +283,7 @@ class Tracker(Storages, TorchDispatchMode):
             self._modules.leave_backward()
         if phase is not Phase.FORWARD:
             self._forward_begun = False
-        if self._compiler_is_off and in_compiled_code():
+        if self.is_real and self._watches_compiler and in_compiled_code():
             self.note(COMPILED)
         self._phase = phase
         self._marks.begins[phase].append(len(self._events))

@@ -9,6 +9,7 @@ from memlab.errors import NoVirtualGpu
 from memlab.vgpu import autocast, composites
 from memlab.vgpu.internals import (
     PrivateUse1Hooks,
+    load_compiler,
     private_use_name,
     register_device_module,
     register_python_privateuseone_hook,
@@ -28,6 +29,7 @@ def register() -> None:
     with _lock:
         if _registered:
             return
+        load_compiler()  # before any function of PyTorch's has another in its place
         taken = private_use_name()
         if taken != SLOT_NAME:
             raise NoVirtualGpu(

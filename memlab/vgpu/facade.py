@@ -72,7 +72,8 @@ class OnDevice:
 _SHARED = {70: 96, 75: 64, 80: 164, 86: 100, 89: 100, 90: 228, 100: 228, 120: 100}
 
 
-def _properties(device: Any = None) -> types.SimpleNamespace:
+def properties(device: Any = None) -> types.SimpleNamespace:
+    """``torch.cuda.get_device_properties``, of the card."""
     card_device(device)
     card = current().card
     shared = _SHARED[card.sm] * KIB
@@ -190,12 +191,14 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "is_current_stream_capturing": _always(False),
             "device_count": _device_count,
             "current_device": _always(0),
+            "_exchange_device": _always(0),
+            "_maybe_exchange_device": _always(0),
             "set_device": card_device,
             "synchronize": _nothing,
             "ipc_collect": _nothing,
-            "get_device_name": lambda device=None: _properties(device).name,
+            "get_device_name": lambda device=None: properties(device).name,
             "get_device_capability": lambda device=None: divmod(current().card.sm, 10),
-            "get_device_properties": _properties,
+            "get_device_properties": properties,
             "get_arch_list": _always([]),
             "can_device_access_peer": _always(False),
             "current_stream": streams.current_stream,

@@ -5,6 +5,7 @@ Checked on torch 2.11.0, 2.13.0 and 2.15.0. Where one is missing, importing this
 ``memlab/tracking/internals.py``.
 """
 
+import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -124,6 +125,7 @@ __all__ = [
     "kinds_of_operators",
     "lift_on_the_host",
     "lifts_on_the_host",
+    "load_compiler",
     "make_subclass",
     "make_wrapper",
     "node_number",
@@ -143,6 +145,11 @@ __all__ = [
     "with_device",
     "without_autocast",
 ]
+
+
+def load_compiler() -> None:
+    """Import PyTorch's compiler, as any optimizer does: its tables of PyTorch's functions shall hold PyTorch's own."""
+    importlib.import_module("torch._dynamo")
 
 
 def attention_order() -> list[int]:

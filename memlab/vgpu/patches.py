@@ -32,7 +32,7 @@ from memlab.vgpu.internals import (
     torch_c,
 )
 from memlab.vgpu.names import CARD, ENGINE, SLOT_NAME
-from memlab.vgpu.refusals import compiled_code, is_readers_own, own_thread
+from memlab.vgpu.refusals import is_readers_own, own_thread, scripted_code
 
 
 def _changes() -> Iterator[Change]:
@@ -180,7 +180,7 @@ def _refusing(what: str, *, may: Callable[[FrameType], bool] = lambda caller: Fa
             caller = sys._getframe(2)  # behind the patch that leads here
             if may(caller):
                 return real(*args, **kwargs)
-            raise compiled_code(what)
+            raise scripted_code(what)
 
         return refused
 
@@ -190,11 +190,6 @@ def _refusing(what: str, *, may: Callable[[FrameType], bool] = lambda caller: Fa
 def _is_imported(caller: FrameType) -> bool:
     """True while a module is imported, a library's or the loop's own."""
     return caller.f_code.co_name == "<module>"
-
-
-def _is_a_library_imported(caller: FrameType) -> bool:
-    """True while the loop is the first to import a library, which only decorates: running the graph is refused."""
-    return _is_imported(caller) and not is_readers_own(caller.f_code.co_filename)
 
 
 def _is_imported_or_torch(caller: FrameType) -> bool:
@@ -299,7 +294,6 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch, "sparse_coo_tensor", tensors.making_sparse),
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
-    (torch, "compile", _refusing("torch.compile", may=_is_a_library_imported)),
     (torch.jit, "script", _refusing("torch.jit.script", may=_is_imported_or_torch)),
     (torch.jit, "trace", _refusing("torch.jit.trace")),
     (torch.optim.LBFGS, "step", _to_the_end),

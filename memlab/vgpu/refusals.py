@@ -148,8 +148,8 @@ def nothing_chosen(lines: Iterable[str]) -> str:
     )
 
 
-def compiled_code(what: str = "torch.compile") -> Unpredictable:
-    """The error for ``torch.compile`` and its like: compiled code runs eagerly here, and what it saves is unseen."""
+def scripted_code(what: str) -> Unpredictable:
+    """The error for TorchScript, which runs the loop's code without PyTorch's Python."""
     return Unpredictable(
         f"{what} at {where()} cannot be predicted: predict the loop without it, which gives an upper bound, "
         "or measure instead."

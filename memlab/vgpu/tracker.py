@@ -21,7 +21,6 @@ from memlab.vgpu.internals import FakeTensor
 from memlab.vgpu.libraries import answer_for
 from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
 from memlab.vgpu.names import CARD
-from memlab.vgpu.refusals import compiled_code
 from memlab.vgpu.scratch.rule import Result
 from memlab.vgpu.sparse import ways as sparse
 from memlab.vgpu.subclasses import as_plain
@@ -42,6 +41,8 @@ class VirtualTracker(Tracker):
         self._mode = mode
         self.clock = Clock(SPEEDS[prediction.card.name])
         self._undo = prediction.undo
+        self._prediction = prediction
+        self._frames: Any = None  # what is compiled; PyTorch's compiler takes seconds to import
         self._libraries: set[str] = set()
         self.history: History | None = None
 
@@ -49,6 +50,18 @@ class VirtualTracker(Tracker):
         """From now on what the card's allocator does is written down."""
         self.history = History(self._memory.blocks, self._at_work)
         return self.history
+
+    def compiler(self, readers: Any) -> Any:
+        """What compiles a frame for the card."""
+        if self._frames is None:
+            from memlab.vgpu.compiled.frames import Frames
+
+            self._frames = Frames(self._prediction, self._launch)
+        return self._frames.compiler(readers)
+
+    def _launch(self, args: tuple[Any, ...]) -> None:
+        """A kernel of compiled code is launched: it moves its arguments, each once, and allocates nothing."""
+        self.clock.launch(args, self._memory.blocks.stream)
 
     def _at_work(self) -> tuple[str, str, str]:
         return operator(self._op).name, self._modules.name, str(self._phase)  # the viewer knows no enumeration
@@ -116,8 +129,6 @@ class VirtualTracker(Tracker):
                 self._see(value, True)
 
     def _enter_root(self, module: torch.nn.Module) -> None:
-        if any(part._compiled_call_impl is not None for part in module.modules()) or hasattr(module, "_orig_mod"):
-            raise compiled_code()
         answer_for(self._libraries, self._undo)  # here, for a loop may import them
         super()._enter_root(module)
 

@@ -285,7 +285,7 @@ def scripted(device):
     yield from trained(device, model)
 
 
-@ordinary(refused="torch.compile", differs="refused", warns="Using `torch.compile")
+@ordinary(warns="Using `torch.compile")
 def compiled(device):
     model = mlp().to(device)
     yield from trained(device, torch.compile(model, backend="aot_eager"))

@@ -174,20 +174,18 @@ def test_what_it_raises_comes_out(run):
         run("step(); 1 / 0").complete()
 
 
-def test_compiled_code_is_predicted_as_it_is_written(run):
+def test_scripted_code_is_predicted_as_it_is_written(run):
     text = """
         @torch.compile(dynamic=True)
         def double(x):
             return x * 2
-        model = torch.compile(model)
-        model.compile()
         scripted = torch.jit.script(double)
         scripted(torch.ones(2, device=device))
         step()
     """
-    trace = run(text).complete()
-    assert len(trace.steps) == 1
-    assert sum("the code is predicted as it is written, not compiled" in note for note in trace.notes) == 4
+    (note,) = run(text).complete().notes
+    assert note.startswith("torch.jit.script at")
+    assert "the code is predicted as it is written, not compiled" in note
 
 
 def test_a_data_loader_has_no_workers(run):

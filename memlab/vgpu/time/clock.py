@@ -3,13 +3,15 @@
 from collections import defaultdict
 from typing import Any
 
+import torch
+
 from memlab.tracking.operators import operator
 from memlab.vgpu.results import Answer
 from memlab.vgpu.time.estimate import FITTED, likely_seconds, likely_seconds_of
 from memlab.vgpu.time.link import IN_TURN, WAIT, Link
 from memlab.vgpu.time.roofline import least_seconds
 from memlab.vgpu.time.speeds import Speed
-from memlab.vgpu.time.work import NOTHING, Work, argument, work_of
+from memlab.vgpu.time.work import NOTHING, Kind, Work, argument, moved_bytes, work_of
 
 
 class Clock:
@@ -22,6 +24,7 @@ class Clock:
     def __init__(self, speed: Speed):
         self._speed = speed
         self._link = Link(speed)
+        self._launches: dict[int, Work] = {}
         self.start()
 
     def start(self) -> None:
@@ -50,11 +53,22 @@ class Clock:
             if known and answer is not None:
                 answer.work = work
         if work is not NOTHING:
-            self.streams[stream][work] += 1
-            if (seconds := self._seconds.get(work)) is None:
-                seconds = self._seconds[work] = likely_seconds_of(work, self._speed)
-            self._busy[stream] += seconds
-            self._launched += FITTED.launch
+            self._do(work, stream)
+
+    def launch(self, args: tuple[Any, ...], stream: int) -> None:
+        """A kernel that a compiler has made reads or writes each of these tensors once."""
+        moved = moved_bytes(args)
+        work = self._launches.get(moved)
+        if work is None:
+            work = self._launches[moved] = Work(Kind.MEMORY, torch.float32, 0, 0, moved, 0)
+        self._do(work, stream)
+
+    def _do(self, work: Work, stream: int) -> None:
+        self.streams[stream][work] += 1
+        if (seconds := self._seconds.get(work)) is None:
+            seconds = self._seconds[work] = likely_seconds_of(work, self._speed)
+        self._busy[stream] += seconds
+        self._launched += FITTED.launch
 
     def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stream: int) -> None:
         named = operator(func)

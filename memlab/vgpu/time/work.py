@@ -150,6 +150,11 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
+def moved_bytes(args: tuple[Any, ...]) -> int:
+    """Bytes of the tensors among a kernel's arguments, each once: what a kernel that reads or writes them moves."""
+    return _bytes(_tensors(args))
+
+
 def _bytes(tensors: Iterable[Tensor]) -> int:
     """Bytes of tensors on the card; of those that share a storage, at most that."""
     found: dict[int, tuple[int, int]] = {}

@@ -1,0 +1,118 @@
+"""Every private name of PyTorch's compiler that predictions of compiled code lean on comes through this file.
+
+It takes seconds to import, so it is imported where something compiled is called. Checked on torch 2.13.0.
+"""
+
+import warnings
+from collections.abc import Sequence
+from functools import reduce
+from types import CodeType
+from typing import Any
+
+import torch
+from torch._C._dynamo.eval_frame import _FrameAction as FrameAction
+from torch._C._dynamo.eval_frame import _FrameExecStrategy as FrameExecStrategy
+from torch._dynamo import config as dynamo_config
+from torch._dynamo import convert_frame, eval_frame, pgo, trace_rules
+from torch._dynamo.device_interface import CudaInterface
+from torch._dynamo.exc import BackendCompilerFailed, InternalTorchDynamoError
+from torch._dynamo.guards import DeletedGuardManagerWrapper
+from torch._dynamo.repro import after_aot as reports
+from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+from torch._dynamo.types import ConvertFrameReturn
+from torch._dynamo.variables.builder import VariableBuilder
+from torch._dynamo.variables.misc import PythonModuleVariable
+from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+from torch._functorch import config as functorch_config
+from torch._inductor import compile_fx, scheduler
+from torch._inductor import config as inductor_config
+from torch._inductor.constant_folding import ConstantFolder
+from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
+from torch._inductor.graph import GraphLowering
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental import proxy_tensor as proxies
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+from torch.nn.modules import module as modules
+from torch.utils import _triton as triton
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from memlab.vgpu.internals import FakeTensor, FakeTensorMode, allow_data_pointer
+
+frame_lock = convert_frame.compile_lock  # held by whoever compiles a frame, in any thread
+innermost_backend = eval_frame.innermost_backend
+from_functional = torch._from_functional_tensor
+InductorBackend = torch._TorchCompileInductorWrapper
+
+__all__ = [
+    "BackendCompilerFailed",
+    "ConstantFolder",
+    "ConvertFrameReturn",
+    "CudaInterface",
+    "FunctionalTensor",
+    "GraphLowering",
+    "InductorBackend",
+    "InstructionTranslatorBase",
+    "InternalTorchDynamoError",
+    "ProxyTorchDispatchMode",
+    "PythonModuleVariable",
+    "TorchDispatchMode",
+    "TorchInGraphFunctionVariable",
+    "UniformValueConstantFolder",
+    "VariableBuilder",
+    "compile_fx",
+    "compiler_for",
+    "dynamo_config",
+    "forget",
+    "frame_lock",
+    "from_functional",
+    "functorch_config",
+    "inductor_config",
+    "inductor_setting",
+    "innermost_backend",
+    "modules",
+    "pgo",
+    "proxies",
+    "reports",
+    "scheduler",
+    "skipped",
+    "trace_rules",
+    "triton",
+]
+
+
+def compiler_for(backend: Any) -> Any:
+    """What Dynamo calls for a frame that is to be compiled with this backend."""
+    return eval_frame._create_wrapped_callback(backend)
+
+
+def inductor_setting(name: str) -> Any:
+    """A setting of ``torch._inductor.config``, as in ``"triton.cudagraphs"``."""
+    return reduce(getattr, name.split("."), inductor_config)
+
+
+def skipped() -> ConvertFrameReturn:
+    """The answer for a frame that runs as it was written, with all that it calls."""
+    return ConvertFrameReturn(frame_exec_strategy=FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+
+
+def forget(code: CodeType, backends: Sequence[Any]) -> None:
+    """Let go of all that was compiled of this code with one of these backends."""
+    entries = torch._C._dynamo.eval_frame._debug_get_cache_entry_list(code)
+    ours = [entry for entry in entries if any(entry.backend is backend for backend in backends)]
+    if len(ours) == len(entries):
+        return torch._C._dynamo.eval_frame.reset_code(code)  # also of what it decided to leave as it was written
+    for entry in ours:
+        guards: Any = entry.guard_manager
+        guards.extra_state.invalidate(entry, DeletedGuardManagerWrapper("its prediction is over"))
+    return None
+
+
+def _warn_of_addresses() -> None:
+    """Have C++ say now, to nobody, what it says once in a process where it compares addresses of fake tensors."""
+    with warnings.catch_warnings(action="ignore"), FakeTensorMode() as mode:
+        fake = FakeTensor(mode, torch.empty(0, device="meta"), torch.device("cpu"))
+        allow_data_pointer(fake)
+        torch._C.TensorBase.data_ptr(fake)
+
+
+_warn_of_addresses()

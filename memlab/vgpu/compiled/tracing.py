@@ -1,0 +1,274 @@
+"""What changes in PyTorch's compiler, for a thread that compiles for the virtual card.
+
+PyTorch traces code on fake tensors. Those of the card have the slot's dispatch keys and the engine's device, as the
+prediction's own have (``names.py``), so that autograd runs and operators go CUDA's way. All that the compiler asks of
+the card is answered from the virtual one, and the Python that it writes is played (``wrapper.py``).
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from memlab.patching import Change, behind, where
+from memlab.vgpu.compiled import internals
+from memlab.vgpu.compiled.wrapper import Launch, played
+from memlab.vgpu.current import Prediction
+from memlab.vgpu.facade import properties
+from memlab.vgpu.internals import FakeTensor, FakeTensorMode, make_wrapper, with_device
+from memlab.vgpu.names import CARD, ENGINE, SLOT
+
+Answer = Callable[..., Any]
+prim_device = torch.ops.prim.device.default
+_thread = threading.local()
+
+
+def is_compiling() -> bool:
+    """Whether this thread compiles for the virtual card."""
+    return getattr(_thread, "compiling", False)
+
+
+@contextmanager
+def for_the_card() -> Iterator[None]:
+    """The context in which this thread does."""
+    before, _thread.compiling, _thread.entering = is_compiling(), True, False
+    try:
+        yield
+    finally:
+        _thread.compiling = before
+
+
+@contextmanager
+def settings() -> Iterator[None]:
+    """The compiler's settings: nothing is read from files of other runs or written for them, nor in other processes."""
+    with ExitStack() as stack:
+        stack.enter_context(internals.dynamo_config.patch(automatic_dynamic_local_pgo=False))
+        stack.enter_context(
+            internals.functorch_config.patch(
+                enable_autograd_cache=False,
+                # Backward is compiled when forward is, and not at its first run: that would be outside of all this.
+                force_non_lazy_backward_lowering=True,
+                # A recomputed dropout's random state, as a tensor of the host and not as CUDA's generator.
+                graphsafe_rng_functionalization=False,
+            )
+        )
+        stack.enter_context(internals.inductor_config.patch(fx_graph_cache=False, compile_threads=1))
+        yield
+
+
+def changes(prediction: Prediction, launch: Launch) -> Iterator[Change]:
+    """Each change: where, its name, and what takes its place."""
+    for owner, name, answer in _of_the_card(prediction):
+        yield owner, name, staticmethod(_here(lambda *_, answer=answer, **__: answer, getattr(owner, name)))
+    has_triton = vars(internals.scheduler)["has_triton"]
+    yield internals.scheduler, "has_triton", _here(lambda *_: True, has_triton)
+    yield internals.triton, "triton_hash_with_backend", _here(lambda *_: "", internals.triton.triton_hash_with_backend)
+
+    yield FakeTensor, "__new__", staticmethod(_here(partial(_fake, FakeTensor.__new__), FakeTensor.__new__))
+    dispatch = vars(FakeTensor)["__torch_dispatch__"].__func__
+    yield FakeTensor, "__torch_dispatch__", classmethod(_here(partial(_dispatched, dispatch), dispatch))
+    dispatch = FakeTensorMode.__torch_dispatch__
+    yield FakeTensorMode, "__torch_dispatch__", _here(_mode_dispatched(dispatch), dispatch)
+    yield FakeTensorMode, "avoid_device_init", _without_devices(FakeTensorMode.avoid_device_init)
+    yield FakeTensorMode, "__enter__", _here(_entering(FakeTensorMode.__enter__), FakeTensorMode.__enter__)
+    dispatch = internals.ProxyTorchDispatchMode.__torch_dispatch__
+    yield internals.ProxyTorchDispatchMode, "__torch_dispatch__", _here(_proxied(dispatch), dispatch)
+    wrapping = getattr(torch.Tensor, name := make_wrapper.__name__)
+    yield torch.Tensor, name, staticmethod(_here(partial(_wrapped, wrapping), wrapping))
+
+    yield internals.InstructionTranslatorBase, "nn_modules_globals_vt", property(_without_our_hooks)
+    seen = _Functions()
+    wrap = internals.VariableBuilder._wrap
+    yield internals.VariableBuilder, "_wrap", _here(lambda self, value: wrap(self, seen.real(value)), wrap)
+    constant = internals.TorchInGraphFunctionVariable.as_python_constant
+    called = _here(lambda self: seen.answering(constant(self)), constant)
+    yield internals.TorchInGraphFunctionVariable, "as_python_constant", called
+    load = internals.trace_rules.load_object
+    yield internals.trace_rules, "load_object", _here(lambda name: seen.real(load(name)), load)
+    aside = vars(internals.proxies)["unset_fake_temporarily"]
+    yield internals.proxies, "unset_fake_temporarily", _here(_aside_on_the_host(aside), aside)
+    for kind in (internals.ConstantFolder, internals.UniformValueConstantFolder):
+        deduce = kind._deduce_value
+        yield kind, "_deduce_value", _here(_on_the_host(deduce), deduce)
+    is_applicable = internals.compile_fx.is_tf32_warning_applicable  # what follows from it is said without a prediction
+    yield internals.compile_fx, "is_tf32_warning_applicable", _here(lambda graph: False, is_applicable)
+    # What it would write for a report of a defect, it asks nvcc and the driver for.
+    yield internals.reports, "save_graph_repro", _here(lambda *_, **__: None, internals.reports.save_graph_repro)
+    written = internals.GraphLowering._compile_to_module_lines
+    yield internals.GraphLowering, "_compile_to_module_lines", _here(partial(_played, launch), written)
+
+
+def _here(answer: Answer, real: Answer) -> Answer:
+    """The answer in a thread that compiles for the card, else the real function."""
+    return where(is_compiling, answer, real)
+
+
+def _of_the_card(prediction: Prediction) -> Iterator[tuple[Any, str, Any]]:
+    """What the compiler asks of a card (``torch._dynamo.device_interface``), and its answers."""
+    card, interface = properties(), internals.CudaInterface
+    card.gcnArchName = ""  # AMD's
+    answers = {
+        "get_device_properties": card,
+        "get_compute_capability": prediction.card.sm,
+        "is_bf16_supported": prediction.card.bf16,
+        "is_available": True,
+        "is_triton_capable": True,
+        "raise_if_triton_unavailable": None,
+        "device_count": 1,
+        "current_device": 0,
+    }
+    for name, answer in answers.items():
+        yield interface, name, answer
+    yield interface.Worker, "get_device_properties", card
+
+
+# Fake tensors of the card
+
+
+def _fake(new: Answer, cls: Any, mode: Any = None, elem: Any = None, device: Any = None, *rest: Any, **kw: Any) -> Any:
+    if device is None or torch.device(device).type != CARD.type:
+        return new(cls, mode, elem, device, *rest, **kw)
+    fake = new(cls, mode, elem, SLOT, *rest, **kw)
+    fake.__dict__.update(with_device(fake.__dict__, CARD))
+    return fake
+
+
+def _engines(device: torch.device) -> torch.device:
+    return ENGINE if device == CARD else device
+
+
+def _dispatched(dispatch: Answer, cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    out = dispatch(cls, func, types, args, kwargs or {})
+    return _engines(out) if func is prim_device else out
+
+
+def _mode_dispatched(dispatch: Answer) -> Answer:
+    def dispatched(self: FakeTensorMode, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not prim_device:
+            return dispatch(self, func, types, args, _on_the_card(kwargs or {}))
+        tensor = args[0]
+        while isinstance(tensor, internals.FunctionalTensor):
+            tensor = internals.from_functional(tensor.elem)
+        return torch.device("meta") if tensor.fake_mode.in_kernel_invocation else _engines(tensor.fake_device)
+
+    return dispatched
+
+
+def _proxied(dispatch: Answer) -> Answer:
+    def proxied(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return dispatch(self, func, types, args, _on_the_card(kwargs or {}))
+
+    return proxied
+
+
+def _on_the_card(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments, with the card where C++ has taken the engine's device for a tensor's."""
+    device = kwargs.get("device")
+    is_engines = isinstance(device, torch.device) and device.type in (ENGINE.type, SLOT.type)
+    return kwargs | {"device": CARD} if is_engines else kwargs
+
+
+def _wrapped(make: Answer, cls: type, *args: Any, **kwargs: Any) -> Any:
+    """A tensor in AOTAutograd's wrapping has the keys of what it wraps, and is asked for its device."""
+    if cls is internals.FunctionalTensor and args[_DEVICE] == CARD:
+        args = (*args[:_DEVICE], SLOT, *args[_DEVICE + 1 : _ASKED], True, *args[_ASKED + 1 :])
+        return make_wrapper(cls, *args, **kwargs)
+    return make(cls, *args, **kwargs)
+
+
+_DEVICE, _ASKED = 6, 10  # positions of device and dispatch_device in FunctionalTensor.__new__'s call
+
+
+def _without_devices(real: Any) -> property:
+    """No device is initialized, and a mode that is entered does not register one: see ``VirtualMode``."""
+    return property(lambda self: not _thread.entering if is_compiling() else real.__get__(self))
+
+
+def _entering(enter: Answer) -> Answer:
+    def entered(self: FakeTensorMode) -> FakeTensorMode:
+        _thread.entering = True
+        try:
+            return enter(self)
+        finally:
+            _thread.entering = False
+
+    return entered
+
+
+# What Dynamo sees
+
+
+class _Functions:
+    """PyTorch's own functions, by which Dynamo knows what to do, of those that answer for the card in their place."""
+
+    def __init__(self) -> None:
+        self._answering: dict[Any, Any] = {}
+
+    def real(self, value: Any) -> Any:
+        """The function of PyTorch's own, of one that was put in its place; anything else as it is."""
+        real = behind(value)
+        if real is not value:
+            self._answering[real] = value
+        return real
+
+    def answering(self, real: Any) -> Any:
+        """What is called where compiled code is to have the answer as a constant: ``torch.cuda.is_available()``."""
+        return self._answering.get(real, real)
+
+
+def _without_our_hooks(translator: Any) -> Any:
+    """``torch.nn.modules.module`` as compiled code finds it, without the hooks that follow the modules at work."""
+    seen = ModuleType(internals.modules.__name__)
+    vars(seen).update(vars(internals.modules))
+    for name, hooks in vars(internals.modules).items():
+        if name.startswith("_global_") and isinstance(hooks, dict):
+            others = {key: hook for key, hook in hooks.items() if not _is_ours(key)}
+            vars(seen)[name] = type(hooks)(others)
+    return internals.PythonModuleVariable(seen)
+
+
+def _is_ours(key: int) -> bool:
+    hooks = (internals.modules._global_forward_hooks, internals.modules._global_forward_pre_hooks)
+    return any(getattr(found.get(key), "__module__", "").startswith("memlab.") for found in hooks)
+
+
+# What Inductor computes, and what it writes
+
+
+class _OnTheHost(internals.TorchDispatchMode):
+    """Constants of a graph are computed, on the card; their numbers are the same on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*map(_host, args), **{name: _host(value) for name, value in (kwargs or {}).items()})
+
+
+def _host(value: Any) -> Any:
+    return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _on_the_host(deduce: Answer) -> Answer:
+    def deduced(self: Any, node: Any) -> Any:
+        with _OnTheHost():
+            return deduce(self, node)
+
+    return deduced
+
+
+def _aside_on_the_host(aside: Answer) -> Answer:
+    @contextmanager
+    def set_aside() -> Iterator[None]:
+        with aside(), _OnTheHost():
+            yield
+
+    return set_aside
+
+
+def _played(launch: Launch, graph: Any, code: Any) -> ModuleType:
+    return played(code.value, {**graph.constants, **graph.torchbind_constants}, launch)

@@ -1,0 +1,89 @@
+"""The Python that Inductor has written for a graph, run on the virtual card."""
+
+import ast
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from memlab.vgpu.names import CARD
+
+Launch = Callable[[tuple[Any, ...]], None]
+
+
+def played(text: str, constants: Mapping[str, Any], launch: Launch) -> ModuleType:
+    """The module that Inductor has written, with the card's allocations and without kernels.
+
+    Args:
+        text: of the module. Its ``call`` takes a list of tensors and returns those that the graph gives.
+        constants: names that the module finds beside its own.
+        launch: is called with the arguments of each kernel in the place of the kernel.
+    """
+    given = {
+        "async_compile": _Kernels(launch),
+        "empty_strided_cuda": _empty_strided,
+        "reinterpret_tensor": _reinterpret,
+        # They look at addresses and sizes of tensors in C++, to find defects of the compiler's own.
+        "assert_size_stride": _nothing,
+        "assert_alignment": _nothing,
+    }
+    module = ModuleType("memlab_compiled")
+    module.__file__ = module.__name__  # the compiler names it in its logs
+    vars(module).update(constants)
+    vars(module).update(given)
+    tree = ast.parse(text)
+    tree.body = [node for node in tree.body if not _is_replaced(node, given.keys())]
+    exec(compile(tree, module.__name__, "exec"), vars(module))
+    return module
+
+
+def _is_replaced(node: ast.stmt, given: Any) -> bool:
+    """Whether a statement names what is given already, needs Triton, or runs the module as a benchmark."""
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Name) and target.id in given for target in node.targets)
+    if isinstance(node, ast.Import):
+        return any(alias.name.partition(".")[0] == "triton" for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return "triton" in (node.module or "")
+    return isinstance(node, ast.If)
+
+
+def _empty_strided(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device=CARD)
+
+
+def _reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
+    return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
+
+
+def _nothing(*args: Any) -> None:
+    pass
+
+
+class _Kernel:
+    """A kernel of the card, compiled: it allocates nothing."""
+
+    def __init__(self, launch: Launch):
+        self._launch = launch
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        self._launch(args)
+
+
+class _Kernels:
+    """What compiles kernels for a module (``torch._inductor.async_compile.AsyncCompile``)."""
+
+    def __init__(self, launch: Launch):
+        self._launch = launch
+
+    def triton(self, *args: Any, **kwargs: Any) -> _Kernel:
+        return _Kernel(self._launch)
+
+    multi_kernel = triton
+
+    def wait(self, scope: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotImplementedError(f"it computes on the host, too, whose kernels a prediction does not run ({name}).")

@@ -1,0 +1,183 @@
+"""Compiled loops, small. What PyTorch's CUDA build takes for them on the stand-in is in a file.
+
+``python -m tests.cuda.compiled --write`` writes that file, ``tests/recordings/compiled.json``.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.utils.checkpoint import checkpoint
+
+from memlab.nets import GPT, Llama, ViT
+
+HALF = torch.bfloat16
+TOKENS = 4096
+small_gpt = partial(GPT, depth=2, width=256, heads=4, context=256, vocabulary=TOKENS)
+small_llama = partial(Llama, depth=2, width=256, heads=4, kv_heads=2, hidden=704, vocabulary=TOKENS)
+small_vit = partial(ViT, depth=2, width=192, heads=3, image=64, patch=8, classes=10)
+
+
+def text(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(batch, length, dtype=torch.long), torch.zeros(batch, length, dtype=torch.long)
+
+
+def images(batch: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(batch, 3, size, size), torch.zeros(batch, dtype=torch.long)
+
+
+def whole(model: nn.Module, **options: Any) -> Any:
+    return torch.compile(model, **options)
+
+
+def in_place(model: nn.Module, **options: Any) -> Any:
+    model.compile(**options)
+    return model
+
+
+def layer_by_layer(model: nn.Module, **options: Any) -> Any:
+    for block in model.blocks:
+        block.compile(**options)
+    return model
+
+
+def trained(
+    device: Any,
+    *,
+    make: Callable[[], nn.Module],
+    batches: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    how: Callable[..., Any] = whole,
+    autocast: torch.dtype | None = None,
+    dtype: torch.dtype | None = None,
+    step_is_compiled: bool = False,
+    evaluates: bool = False,
+    **options: Any,
+) -> Iterator[torch.Tensor]:
+    """A network that gives its loss, with AdamW; the batches in turn."""
+    model = make().to(device, dtype)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    run = how(model, **options)
+    step = torch.compile(optimizer.step) if step_is_compiled else optimizer.step
+    for done in range(100):
+        inputs, targets = (part.to(device) for part in batches[done % len(batches)])
+        with torch.autocast("cuda", dtype=autocast) if autocast else nullcontext():
+            loss = run(inputs, targets)
+        loss.backward()
+        step()
+        optimizer.zero_grad()
+        if evaluates:
+            model.eval()
+            with torch.no_grad():
+                run(inputs, targets)
+            model.train()
+        yield loss
+
+
+class Layers(nn.Module):
+    """Residual layers with dropout: checkpointed, or with a graph break after each."""
+
+    def __init__(self, dropout: float = 0.1, *, checkpointed: bool = False, breaks: bool = False):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Dropout(dropout), nn.Linear(1024, 256)) for _ in range(4)
+        )
+        self.checkpointed, self.breaks = checkpointed, breaks
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = x + (checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x))
+            if self.breaks:
+                print(end="")  # noqa: T201  # Dynamo ends its graph here
+        return F.mse_loss(x, y)
+
+
+def rows(*counts: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(torch.zeros(count, 256), torch.zeros(count, 256)) for count in counts]
+
+
+def loss_alone(device: Any) -> Iterator[torch.Tensor]:
+    """A compiled function of the loop's own, with a head of many classes."""
+
+    @torch.compile
+    def loss_of(x: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy((x @ weight.t()).float(), labels)
+
+    weight = torch.randn(10_000, 256, device=device, requires_grad=True)
+    body = nn.Linear(256, 256).to(device)
+    while True:
+        loss = loss_of(body(torch.randn(1024, 256, device=device)), weight, torch.zeros(1024, dtype=int, device=device))
+        loss.backward()
+        body.zero_grad()
+        weight.grad = None
+        yield loss
+
+
+def flexible(device: Any) -> Iterator[torch.Tensor]:
+    """FlexAttention with a causal mask."""
+    attend = torch.compile(flex_attention)
+    mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 256, 256, device=device)
+    layer = nn.Linear(128, 384).to(device)
+    while True:
+        q, k, v = layer(torch.randn(2, 256, 128, device=device)).view(2, 256, 3, 2, 64).permute(2, 0, 3, 1, 4)
+        loss = attend(q, k, v, block_mask=mask).square().mean()
+        loss.backward()
+        layer.zero_grad()
+        yield loss
+
+
+def adapted(device: Any) -> Iterator[torch.Tensor]:
+    """A frozen weight with two thin ones beside it."""
+    base, a, b = (nn.Linear(i, o, bias=False).to(device) for i, o in ((1024, 1024), (1024, 8), (8, 1024)))
+    base.requires_grad_(False)
+
+    @torch.compile
+    def run(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = x + F.silu(base(x) + b(a(x)))
+        return x.square().mean()
+
+    while True:
+        loss = run(torch.randn(512, 1024, device=device))
+        loss.backward()
+        for layer in (a, b):
+            layer.zero_grad()
+        yield loss
+
+
+on_text = partial(trained, batches=[text(4, 128)])
+lengths = [text(4, length) for length in (128, 96, 160, 128)]
+on_rows = partial(trained, batches=rows(2048))
+
+LOOPS: dict[str, Callable[..., Iterator[torch.Tensor]]] = {
+    "gpt": partial(on_text, make=small_gpt),
+    "gpt autocast": partial(on_text, make=small_gpt, autocast=HALF),
+    "gpt bfloat16": partial(on_text, make=small_gpt, dtype=HALF),
+    "gpt 50257 tokens": partial(on_text, make=partial(small_gpt, vocabulary=50_257), autocast=HALF),
+    "gpt in place": partial(on_text, make=small_gpt, how=in_place, autocast=HALF),
+    "gpt by layer": partial(on_text, make=small_gpt, how=layer_by_layer, autocast=HALF),
+    "gpt checkpointed": partial(on_text, make=partial(small_gpt, depth=4, checkpoint_every=1), autocast=HALF),
+    "gpt lengths": partial(trained, make=small_gpt, batches=lengths),
+    "gpt dynamic": partial(trained, make=small_gpt, batches=lengths, dynamic=True),
+    "gpt static": partial(trained, make=small_gpt, batches=lengths, dynamic=False),
+    "gpt fullgraph": partial(on_text, make=small_gpt, fullgraph=True),
+    "gpt eager backend": partial(on_text, make=small_gpt, backend="eager"),
+    "gpt aot_eager backend": partial(on_text, make=small_gpt, backend="aot_eager"),
+    "llama": partial(on_text, make=small_llama),
+    "llama autocast": partial(on_text, make=small_llama, autocast=HALF),
+    "llama by layer": partial(on_text, make=small_llama, how=layer_by_layer, dtype=HALF),
+    "vit": partial(trained, make=small_vit, batches=[images(16, 64)], autocast=HALF),
+    "layers": partial(on_rows, make=Layers),
+    "layers evaluated": partial(on_rows, make=Layers, evaluates=True),
+    "layers checkpointed": partial(on_rows, make=partial(Layers, checkpointed=True)),
+    "layers with breaks": partial(on_rows, make=partial(Layers, breaks=True)),
+    "layers of many sizes": partial(trained, make=Layers, batches=rows(2048, 1024, 1536, 512)),
+    "optimizer step": partial(on_rows, make=partial(Layers, 0.0), how=lambda model: model, step_is_compiled=True),
+    "loss alone": loss_alone,
+    "flex attention": flexible,
+    "adapters": adapted,
+}

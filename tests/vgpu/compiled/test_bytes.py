@@ -1,0 +1,45 @@
+"""Compiled loops: predicted, beside what PyTorch's CUDA build takes for them on the stand-in."""
+
+import json
+
+import pytest
+
+from memlab import predict
+from tests.cuda.compiled import FILE, STEPS
+from tests.vgpu.compiled.loops import LOOPS
+
+RECORDED = json.loads(FILE.read_text())
+# Some seconds each; `python -m tests.cuda.compiled` compares all of them, on every card.
+HERE = {
+    "A100-40GB": [
+        "gpt autocast",
+        "gpt by layer",
+        "gpt lengths",
+        "layers checkpointed",
+        "layers with breaks",
+        "flex attention",
+        "adapters",
+    ],
+    "T4": ["llama", "loss alone"],
+}
+
+
+def test_every_loop_is_recorded():
+    for loops in RECORDED.values():
+        assert loops.keys() == LOOPS.keys()
+        assert all(loops.values())
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own, about what a reader's machine lacks
+@pytest.mark.parametrize(("card", "name"), [(card, name) for card, names in HERE.items() for name in names])
+def test_equal_to_the_byte(card, name):
+    trace = predict(LOOPS[name], gpu=card, steps=STEPS)
+    assert [trace.peak_allocated, trace.peak_reserved] == RECORDED[card][name]
+    assert trace.notes == ()
+
+
+@pytest.mark.parametrize("card", RECORDED)
+def test_compiled_code_takes_less_than_eager(card):
+    """What the file is about: were these loops to run as they are written, the figures would be others."""
+    fewer = [name for name in RECORDED[card] if RECORDED[card][name][0] < RECORDED[card]["gpt eager backend"][0]]
+    assert {"gpt", "gpt autocast", "gpt in place"} <= {*fewer}

@@ -1,0 +1,185 @@
+"""What a prediction compiles is its own: the reader's compiled code is as it was."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from memlab import predict
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Counting:
+    """A backend that compiles nothing, but counts the graphs that it is given."""
+
+    def __init__(self):
+        self.compiled = 0
+
+    def __call__(self, graph, inputs):
+        self.compiled += 1
+        return graph.forward
+
+
+def own_function(**options):
+    """A compiled function of its own code object: what PyTorch remembers, it remembers with that."""
+    exec("def double(x):\n    return (x * 2).sin()", names := {})
+    return torch.compile(names["double"], **options)
+
+
+def train(device, *, run, sizes=(8,)):
+    weight = {size: torch.ones(size, device=device, requires_grad=True) for size in sizes}
+    done = 0
+    while True:
+        loss = run(weight[sizes[done % len(sizes)]]).sum()
+        loss.backward()
+        done += 1
+        yield loss
+
+
+def test_the_readers_own_compiled_code_stays():
+    backend = Counting()
+    double = own_function(backend=backend)
+    double(torch.ones(3))
+    predict(train, run=double)
+    assert backend.compiled == 2
+    double(torch.ones(3))
+    assert backend.compiled == 2
+
+
+def test_what_a_prediction_compiled_does_not_count_towards_the_limit_of_recompilations():
+    backend = Counting()
+    double = own_function(backend=backend, dynamic=False)
+    for size in range(2, 2 + torch._dynamo.config.recompile_limit + 2):
+        predict(train, run=double, sizes=(size,))
+    before = backend.compiled
+    double(torch.ones(3))
+    assert backend.compiled == before + 1
+
+
+def test_sizes_of_a_prediction_make_nothing_dynamic_for_the_reader():
+    dynamic = []
+
+    def backend(graph, inputs):
+        dynamic.append(any(isinstance(given, torch.SymInt) for given in inputs))
+        return graph.forward
+
+    double = own_function(backend=backend)
+    predict(train, run=double, sizes=(8, 16), steps=4)
+    assert dynamic == [False, True]  # as in a process of its own, it is compiled for all sizes when they change
+    double(torch.ones(3))
+    assert dynamic == [False, True, False]
+    predict(train, run=double, sizes=(24,))
+    assert dynamic == [False, True, False, False]
+
+
+def test_two_predictions_are_alike():
+    double = own_function()
+    first, second = (predict(train, run=double, sizes=(1 << 20, 1 << 19), steps=4) for _ in range(2))
+    assert first.allocated == second.allocated
+    assert [step.peak_allocated for step in first.steps] == [step.peak_allocated for step in second.steps]
+
+
+def test_another_thread_compiles_for_the_host_meanwhile():
+    double, begun, results = own_function(backend="eager"), threading.Event(), []
+
+    def cell():
+        begun.wait()
+        results.append(double(torch.ones(3)))
+
+    def waits(device):
+        run = own_function()
+        weight = torch.ones(8, device=device, requires_grad=True)
+        begun.set()
+        yield run(weight).sum()
+        thread.join()
+        yield run(weight).sum()
+
+    thread = threading.Thread(target=cell)
+    thread.start()
+    assert predict(waits, steps=2).oom is None
+    assert results[0].tolist() == pytest.approx([0.9093] * 3, abs=1e-4)
+
+
+def test_out_of_memory_in_compiled_code():
+    def large(device):
+        model = torch.compile(nn.Sequential(nn.Linear(4096, 4096), nn.GELU(), nn.Linear(4096, 4096)).to(device))
+        while True:
+            loss = model(torch.ones(4096, 4096, device=device)).sum()
+            loss.backward()
+            yield loss
+
+    trace = predict(large, gpu="T4", budget="200 MiB")
+    assert trace.oom is not None
+    assert trace.oom.limit == 200 * 2**20
+
+
+@pytest.mark.parametrize(("mode", "said"), [("reduce-overhead", "CUDA graphs"), ("max-autotune", "Autotuning")])
+def test_what_needs_a_card_or_a_clock_is_left_out_in_words(mode, said):
+    plain = predict(train, run=own_function())
+    trace = predict(train, run=own_function(mode=mode))
+    assert trace.peak_allocated == plain.peak_allocated
+    assert sum(said in note for note in trace.notes) == 1
+
+
+def test_what_cannot_be_compiled_is_predicted_as_it_is_written():
+    def backend(graph, inputs):
+        raise ValueError("no such thing")
+
+    trace = predict(train, run=own_function(backend=backend))
+    (note,) = trace.notes
+    assert note.startswith("double could not be compiled for the card")
+    assert "no such thing" in note
+    assert trace.peak_allocated == predict(train, run=own_function(backend="eager")).peak_allocated
+
+
+def test_a_region_that_computes_on_the_host_is_predicted_as_it_is_written():
+    def on_both(device):
+        @torch.compile
+        def both(x, y):
+            return (x * 2).sum() + (y * 2).sum().to(x.device)
+
+        yield both(torch.ones(100, device=device), torch.ones(100))
+
+    (note,) = predict(on_both).notes
+    assert "both could not be compiled" in note
+    assert "it computes on the host, too" in note
+
+
+def test_a_function_of_the_loop_may_ask_what_the_virtual_card_answers():
+    """What memlab has put in the place of PyTorch's own functions is not traced in their place."""
+
+    def asks(device):
+        @torch.compile(fullgraph=True)
+        def scaled(x):
+            return x * torch.tensor(2.0, device=device) if torch.cuda.is_available() else x
+
+        yield scaled(torch.ones(8, device=device)).sum()
+
+    assert predict(asks).oom is None
+
+
+def test_modules_that_were_compiled_before_are_compiled_for_the_card():
+    model = nn.Sequential(nn.Linear(3, 3))
+    model[0].compile()
+
+    def uses(device):
+        yield model.to(device)(torch.ones(3, device=device)).sum()
+
+    predict(uses)
+    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+
+def test_the_time_of_a_compiled_step_is_that_of_what_it_moves():
+    def gelu(device, *, compiled):
+        def three(x):
+            return torch.nn.functional.gelu(x * 2 + 1)
+
+        run = torch.compile(three) if compiled else three
+        x = torch.ones(1 << 26, device=device)
+        while True:
+            yield run(x).sum()
+
+    eager, compiled = (predict(gelu, gpu="A100-40GB", compiled=compiled) for compiled in (False, True))
+    assert 0.2 < compiled.likely_seconds / eager.likely_seconds < 0.9
