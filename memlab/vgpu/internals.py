@@ -150,6 +150,8 @@ __all__ = [
 def load_compiler() -> None:
     """Import PyTorch's compiler, as any optimizer does: its tables of PyTorch's functions shall hold PyTorch's own."""
     importlib.import_module("torch._dynamo")
+    functions = importlib.import_module("torch._dynamo.variables.torch").TorchInGraphFunctionVariable
+    functions._get_handlers()  # made once in a process
 
 
 def attention_order() -> list[int]:

@@ -1,5 +1,6 @@
 """The tracker of a prediction: every storage that it sees takes a block of the card's memory."""
 
+import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, TypeGuard
@@ -53,8 +54,11 @@ class VirtualTracker(Tracker):
 
     def compiler(self, readers: Any) -> Any:
         """What compiles a frame for the card."""
+        if not callable(readers):  # code that PyTorch keeps its compiler from
+            return None
         if self._frames is None:
-            from memlab.vgpu.compiled.frames import Frames
+            with warnings.catch_warnings(action="ignore"):  # of names that the compiler's own files still use
+                from memlab.vgpu.compiled.frames import Frames
 
             self._frames = Frames(self._prediction, self._launch)
         return self._frames.compiler(readers)

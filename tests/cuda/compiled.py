@@ -1,7 +1,7 @@
 """What PyTorch's CUDA build takes for compiled loops on the stand-in, into ``tests/recordings/compiled.json``.
 
-``python -m tests.cuda.compiled [CARD ...] [--write]`` compares predictions with that file, or measures it anew in the
-environment of ``make test-cuda``. Each loop has a process of its own, twice: in the first, compiling may time kernels
+``python -m tests.cuda.compiled [CARD ...] [--write]`` compares predictions with that file, or adds to it what is not there, in
+the environment of ``make test-cuda``. Each loop has a process of its own, twice: in the first, compiling may time kernels
 on the card, which takes memory; in the second, what was chosen is read from PyTorch's cache.
 """
 
@@ -39,12 +39,12 @@ def asked(python: Path, card: str, name: str) -> Any:
 
 
 def write(cards: list[str]) -> None:
-    """Measure all loops on these cards."""
+    """Measure those loops on these cards that are not in the file."""
     python = python_with_cuda("2.13.0")
     recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
     for card in cards:
         of_card = recorded.setdefault(card, {})
-        for name in LOOPS:
+        for name in LOOPS.keys() - of_card.keys():
             asked(python, card, name)
             of_card[name] = asked(python, card, name)
             print(card, name, of_card[name], flush=True)

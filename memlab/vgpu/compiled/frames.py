@@ -40,14 +40,12 @@ class Frames:
         self._tracing = Patches(lambda: tracing.changes(prediction, launch))
         self._compilers: dict[int, tuple[Any, _Compiler]] = {}  # by the reader's, which is kept beside
         self._codes: set[CodeType] = set()
-        self._backends: list[Callable[..., Any]] = []
+        self._backends: list[tuple[Any, Callable[..., Any]]] = []  # the reader's, and that for the card
         self._sizes: Any = None  # which sizes have changed so far, by the place of the code
         prediction.undo.callback(self._forget)
 
     def compiler(self, readers: Any) -> Any:
         """What compiles for the card, in the place of what would compile for the reader's machine."""
-        if not callable(readers):
-            return readers
         known = self._compilers.get(id(readers))
         if known is None:
             known = self._compilers[id(readers)] = readers, _Compiler(self, readers)
@@ -69,11 +67,14 @@ class Frames:
 
     def backend(self, readers: Any) -> Callable[..., Any]:
         """The reader's backend under another identity, by which Dynamo tells what is compiled for the card."""
+        for known, ours in self._backends:
+            if known == readers:  # as those of all layers that are compiled with the same settings
+                return ours
         compile_graph = readers
         if isinstance(readers, internals.InductorBackend):
             compile_graph = partial(internals.compile_fx.compile_fx, config_patches=self._settings(readers.config))
-        self._backends.append(lambda graph, inputs: compile_graph(graph, inputs))
-        return self._backends[-1]
+        self._backends.append((readers, lambda graph, inputs: compile_graph(graph, inputs)))
+        return self._backends[-1][1]
 
     def _settings(self, readers: Mapping[str, Any]) -> dict[str, Any]:
         """Inductor's settings, without those that a prediction leaves out."""
@@ -98,7 +99,7 @@ class Frames:
 
     def _forget(self) -> None:
         for code in self._codes:
-            internals.forget(code, self._backends)
+            internals.forget(code, [ours for _, ours in self._backends])
         self._codes.clear()
         self._compilers.clear()
 

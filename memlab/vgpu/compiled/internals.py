@@ -29,6 +29,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor.constant_folding import ConstantFolder
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
 from torch._inductor.graph import GraphLowering
+from torch._subclasses import fake_tensor, functional_tensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental import proxy_tensor as proxies
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
@@ -41,6 +42,9 @@ from memlab.vgpu.internals import FakeTensor, FakeTensorMode, allow_data_pointer
 frame_lock = convert_frame.compile_lock  # held by whoever compiles a frame, in any thread
 innermost_backend = eval_frame.innermost_backend
 from_functional = torch._from_functional_tensor
+modules_that_decompose = [
+    module for module in (functional_tensor, proxies, fake_tensor) if hasattr(module, "autograd_would_have_decomposed")
+]
 InductorBackend = torch._TorchCompileInductorWrapper
 
 __all__ = [
@@ -70,6 +74,7 @@ __all__ = [
     "inductor_setting",
     "innermost_backend",
     "modules",
+    "modules_that_decompose",
     "pgo",
     "proxies",
     "reports",

@@ -6,7 +6,7 @@ the card is answered from the virtual one, and the Python that it writes is play
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import ModuleType
@@ -17,6 +17,7 @@ import torch
 from memlab.patching import Change, behind, where
 from memlab.vgpu.compiled import internals
 from memlab.vgpu.compiled.wrapper import Launch, played
+from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.facade import properties
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, make_wrapper, with_device
@@ -79,6 +80,9 @@ def changes(prediction: Prediction, launch: Launch) -> Iterator[Change]:
     yield internals.ProxyTorchDispatchMode, "__torch_dispatch__", _here(_proxied(dispatch), dispatch)
     wrapping = getattr(torch.Tensor, name := make_wrapper.__name__)
     yield torch.Tensor, name, staticmethod(_here(partial(_wrapped, wrapping), wrapping))
+    for module in internals.modules_that_decompose:
+        decomposes = vars(module)["autograd_would_have_decomposed"]
+        yield module, "autograd_would_have_decomposed", _here(_decomposes(decomposes), decomposes)
 
     yield internals.InstructionTranslatorBase, "nn_modules_globals_vt", property(_without_our_hooks)
     seen = _Functions()
@@ -197,6 +201,16 @@ def _entering(enter: Answer) -> Answer:
             _thread.entering = False
 
     return entered
+
+
+def _decomposes(real: Answer) -> Answer:
+    """Return whether autograd takes an operator apart because the device has no kernel for it: CUDA has some."""
+
+    def decomposes(func: Any, args: Sequence[Any]) -> bool:
+        first = next((value for value in args if isinstance(value, torch.Tensor)), None)
+        return way_of(func) is not None if first is not None and first.device == CARD else real(func, args)
+
+    return decomposes
 
 
 # What Dynamo sees

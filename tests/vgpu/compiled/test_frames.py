@@ -74,6 +74,22 @@ def test_sizes_of_a_prediction_make_nothing_dynamic_for_the_reader():
     assert dynamic == [False, True, False, False]
 
 
+def test_layers_that_are_alike_are_compiled_once():
+    backend = Counting()
+    layers = [nn.Linear(4, 4) for _ in range(12)]
+    for layer in layers:
+        layer.compile(backend=backend)
+
+    def uses(device):
+        x = torch.ones(4, device=device)
+        for layer in layers:
+            x = layer.to(device)(x)
+        yield x.sum()
+
+    assert predict(uses).notes == ()
+    assert backend.compiled == 1
+
+
 def test_two_predictions_are_alike():
     double = own_function()
     first, second = (predict(train, run=double, sizes=(1 << 20, 1 << 19), steps=4) for _ in range(2))
