@@ -17,7 +17,6 @@ HERE = {
         "gpt lengths",
         "layers checkpointed",
         "layers with breaks",
-        "flex attention",
         "adapters",
     ],
     "T4": ["llama", "loss alone"],
@@ -40,6 +39,6 @@ def test_equal_to_the_byte(card, name):
 
 @pytest.mark.parametrize("card", RECORDED)
 def test_compiled_code_takes_less_than_eager(card):
-    """What the file is about: were these loops to run as they are written, the figures would be others."""
-    fewer = [name for name in RECORDED[card] if RECORDED[card][name][0] < RECORDED[card]["gpt eager backend"][0]]
-    assert {"gpt", "gpt autocast", "gpt in place"} <= {*fewer}
+    """Were these loops to run as they are written, the figures would be others."""
+    taken = {name: allocated for name, (allocated, _) in RECORDED[card].items()}
+    assert max(taken["gpt"], taken["gpt in place"], taken["gpt fullgraph"]) < 0.95 * taken["gpt eager backend"]
