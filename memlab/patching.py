@@ -63,9 +63,36 @@ def where(concerned: Callable[[], bool], answer: Callable[..., Any], real: Calla
     return called
 
 
+class _Class(type):
+    """What :func:`class_where` makes; equal to the real class, for tables that are looked up with it."""
+
+    concerned: Callable[[], bool]
+    answer: Any
+    __wrapped__: Any
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return (cls.answer if cls.concerned() else cls.__wrapped__)(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        real = cls.__wrapped__
+        return isinstance(instance, (cls.answer, real) if isinstance(real, type) else cls.answer)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cls.__wrapped__
+
+    def __hash__(cls) -> int:
+        return hash(cls.__wrapped__)
+
+
+def class_where(concerned: Callable[[], bool], answer: type, real: type) -> type:
+    """A class that makes ``answer`` in the threads that are ``concerned``, else ``real``; both are its instances."""
+    own = {"concerned": staticmethod(concerned), "answer": answer, "__wrapped__": real}
+    return _Class(real.__name__, (), {**own, "__doc__": real.__doc__, "__module__": real.__module__})
+
+
 def behind(value: Any) -> Any:
-    """The real function, of one that :func:`where` has made; anything else as it is."""
-    while getattr(value, "__code__", None) is _CALLED:
+    """The real function or class, of one that :func:`where` or :func:`class_where` has made; else the value itself."""
+    while isinstance(value, _Class) or getattr(value, "__code__", None) is _CALLED:
         value = value.__wrapped__
     return value
 

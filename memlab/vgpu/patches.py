@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from memlab.patching import Change, Patches, where
+from memlab.patching import Change, Patches, class_where, where
 from memlab.vgpu import autocast, facade, libraries, saving, subclasses, swapping, switches, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import (
@@ -122,15 +122,7 @@ def _in_predictions(answer: Callable[..., Any]) -> Callable[[Callable[..., Any]]
 
 def _class_in_predictions(real: type, answer: type) -> type:
     """A class that makes the one in a thread that predicts, else the other; both count as its instances."""
-
-    class Chosen(type):
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            return (answer if is_predicting() else real)(*args, **kwargs)
-
-        def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, (answer, real) if isinstance(real, type) else answer)
-
-    return Chosen(real.__name__, (), {"__doc__": real.__doc__, "__module__": real.__module__})
+    return class_where(is_predicting, answer, real)
 
 
 def _taken_back(set_default_device: Callable[..., Any]) -> Callable[..., Any]:
