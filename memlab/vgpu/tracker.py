@@ -44,6 +44,7 @@ class VirtualTracker(Tracker):
         self._undo = prediction.undo
         self._prediction = prediction
         self._frames: Any = None  # what is compiled; PyTorch's compiler takes seconds to import
+        self._compiles = True
         self._libraries: set[str] = set()
         self.history: History | None = None
 
@@ -54,12 +55,19 @@ class VirtualTracker(Tracker):
 
     def compiler(self, readers: Any) -> Any:
         """What compiles a frame for the card."""
-        if not callable(readers):  # code that PyTorch keeps its compiler from
+        if not callable(readers) or not self._compiles:  # or code that PyTorch keeps its compiler from
             return None
         if self._frames is None:
-            with warnings.catch_warnings(action="ignore"):  # of names that the compiler's own files still use
-                from memlab.vgpu.compiled.frames import Frames
-
+            try:
+                with warnings.catch_warnings(action="ignore"):  # of names that the compiler's own files still use
+                    from memlab.vgpu.compiled.frames import Frames
+            except (ImportError, AttributeError) as error:
+                self._compiles = False
+                self._prediction.note(
+                    f"torch {torch.__version__} lacks what compiling for the virtual card needs ({error}), so what is "
+                    "given to torch.compile is predicted as it is written, which is mostly an upper bound."
+                )
+                return None
             self._frames = Frames(self._prediction, self._launch)
         return self._frames.compiler(readers)
 
