@@ -1,8 +1,8 @@
 """What PyTorch's CUDA build takes for compiled loops on the stand-in, into ``tests/recordings/compiled.json``.
 
-``python -m tests.cuda.compiled [CARD ...] [--write]`` compares predictions with that file, or adds to it what is not there, in
-the environment of ``make test-cuda``. Each loop has a process of its own, twice: in the first, compiling may time kernels
-on the card, which takes memory; in the second, what was chosen is read from PyTorch's cache.
+``python -m tests.cuda.compiled [CARD ...] [--write]`` compares predictions with that file, or adds to it what is not
+there, in the environment of ``make test-cuda``. Each loop has a process of its own, twice: in the first, compiling may
+time kernels on the card, which takes memory; in the second, what was chosen is read from PyTorch's cache.
 """
 
 import argparse
