@@ -3,7 +3,8 @@
 import os
 import threading
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,6 +107,16 @@ def enter(prediction: Prediction | None) -> Prediction | None:
     before: Prediction | None = getattr(_thread, "prediction", None)
     _thread.prediction = prediction
     return before
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """The context in which this thread is in no prediction: PyTorch's functions answer it themselves."""
+    before = enter(None)
+    try:
+        yield
+    finally:
+        enter(before)
 
 
 def _forget() -> None:

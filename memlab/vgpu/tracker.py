@@ -16,9 +16,9 @@ from memlab.tracking.labels import label
 from memlab.tracking.operators import operator
 from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
-from memlab.vgpu.current import Prediction
+from memlab.vgpu.current import Prediction, outside
 from memlab.vgpu.history import History
-from memlab.vgpu.internals import FakeTensor
+from memlab.vgpu.internals import FakeTensor, disable_modes
 from memlab.vgpu.libraries import answer_for
 from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
 from memlab.vgpu.names import CARD
@@ -59,7 +59,8 @@ class VirtualTracker(Tracker):
             return None
         if self._frames is None:
             try:
-                with warnings.catch_warnings(action="ignore"):  # of names that the compiler's own files still use
+                # Its files look for cards and devices when they are imported, and use names that are deprecated.
+                with outside(), disable_modes(), warnings.catch_warnings(action="ignore"):
                     from memlab.vgpu.compiled.frames import Frames
             except (ImportError, AttributeError) as error:
                 self._compiles = False

@@ -1,6 +1,7 @@
 """Every private name of PyTorch's compiler that predictions of compiled code lean on comes through this file.
 
-It takes seconds to import, so it is imported where something compiled is called. Checked on torch 2.13.0.
+It takes seconds to import, so it is imported where something compiled is called. Checked on torch 2.11.0, 2.13.0 and
+2.15.0.
 """
 
 import warnings
