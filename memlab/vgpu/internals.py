@@ -52,6 +52,7 @@ try:
     kinds_of_operators = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
     make_subclass = torch.Tensor._make_subclass
     make_wrapper = torch.Tensor._make_wrapper_subclass
+    jit_builtins: Any = torch.jit._builtins
     register_device_module: Any = torch._register_device_module
     torch_c: Any = torch._C
     data_loader_iterator = torch.utils.data.dataloader._BaseDataLoaderIter
@@ -122,6 +123,7 @@ __all__ = [
     "foreach_types",
     "forget_meshes",
     "is_wrapped",
+    "jit_builtins",
     "kinds_of_operators",
     "lift_on_the_host",
     "lifts_on_the_host",

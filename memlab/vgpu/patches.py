@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from memlab.patching import Change, Patches, class_where, where
+from memlab.patching import Change, Patches, behind, class_where, where
 from memlab.vgpu import autocast, facade, libraries, saving, subclasses, swapping, switches, tensors
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import (
@@ -26,6 +26,7 @@ from memlab.vgpu.internals import (
     data_loader_iterator,
     data_parallel,
     foreach_types,
+    jit_builtins,
     kinds_of_operators,
     make_subclass,
     make_wrapper,
@@ -44,6 +45,8 @@ def _changes() -> Iterator[Change]:
                 yield owner, name, _in_predictions(answer)(getattr(owner, name))
     for name, answer in facade.OF_CUDA_BUILDS.items():
         yield torch_c, name, _in_predictions(answer)(getattr(torch_c, name, answer))
+    find = jit_builtins._find_builtin  # by which TorchScript knows PyTorch's own functions
+    yield jit_builtins, "_find_builtin", _in_predictions(lambda function: find(behind(function)))(find)
     if not torch.backends.cuda.is_built():
         yield torch, "device", _class_in_predictions(torch.device, facade.ByNumber)
         for owner, name in tensors.MAKERS:

@@ -1,4 +1,4 @@
-"""What PyTorch's CUDA build takes for compiled loops on the stand-in, into ``tests/recordings/compiled.json``.
+"""What PyTorch's CUDA build takes for compiled loops on the stand-in, into ``tests/vgpu/compiled/recorded.json``.
 
 ``python -m tests.cuda.compiled [CARD ...] [--write]`` compares predictions with that file, or adds to it what is not
 there, in the environment of ``make test-cuda``. Each loop has a process of its own, twice: in the first, compiling may
@@ -18,7 +18,7 @@ from tests.cuda.environment import python_with_cuda
 from tests.environments import ROOT
 from tests.vgpu.compiled.loops import LOOPS
 
-FILE = ROOT / "tests" / "recordings" / "compiled.json"
+FILE = ROOT / "tests" / "vgpu" / "compiled" / "recorded.json"
 CARDS = ("T4", "A100-40GB", "H100")
 STEPS = 4
 

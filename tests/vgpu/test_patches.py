@@ -24,7 +24,7 @@ PLACES = (
     torch.amp, torch.autocast, torch.autograd, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
     nn.parameter.UninitializedTensorMixin, FakeTensor, torch.UntypedStorage,
     dataloader._BaseDataLoaderIter, threading.Thread, ThreadPoolExecutor,
-    torch.nn.parallel._functions, np, logging.getLogger("torch._subclasses.fake_tensor"),
+    torch.jit._builtins, torch.nn.parallel._functions, np, logging.getLogger("torch._subclasses.fake_tensor"),
     *kinds_of_operators,
     *(OF_CUDNN[name] for name in ("allow_tf32", "benchmark", "deterministic", "enabled")),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Compiled loops, small. What PyTorch's CUDA build takes for them on the stand-in is in a file.
 
-``python -m tests.cuda.compiled --write`` writes that file, ``tests/recordings/compiled.json``.
+``python -m tests.cuda.compiled --write`` writes that file, ``tests/vgpu/compiled/recorded.json``.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -41,4 +41,4 @@ def test_equal_to_the_byte(card, name):
 def test_compiled_code_takes_less_than_eager(card):
     """Were these loops to run as they are written, the figures would be others."""
     taken = {name: allocated for name, (allocated, _) in RECORDED[card].items()}
-    assert max(taken["gpt"], taken["gpt in place"], taken["gpt fullgraph"]) < 0.95 * taken["gpt eager backend"]
+    assert max(taken["gpt"], taken["gpt fullgraph"]) < 0.95 * taken["gpt eager backend"]
