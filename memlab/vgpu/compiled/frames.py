@@ -58,7 +58,7 @@ class Frames:
             try:
                 return compiler(frame, *rest)
             except (internals.BackendCompilerFailed, internals.InternalTorchDynamoError) as error:
-                reason = message(getattr(error, "inner_exception", error)).splitlines()[0]
+                reason = message(getattr(error, "inner_exception", error)).splitlines()[0].partition(". ")[0]
                 self._prediction.note(
                     f"{frame.f_code.co_qualname} could not be compiled for the card, so it is predicted as it is "
                     f"written, which is mostly an upper bound: {reason}"
