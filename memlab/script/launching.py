@@ -20,7 +20,7 @@ from memlab.script.command import Command
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launcher starts.
+    """A script, as a launcher starts it.
 
     Attributes:
         command: the script.
@@ -32,12 +32,12 @@ class Launch:
 
 
 def is_launcher(word: str) -> bool:
-    """Whether a word of a command line is the name of a launcher."""
+    """Return whether a word of a command line is the name of a launcher."""
     return _name(word) in _LAUNCHERS
 
 
 def read(words: Sequence[str]) -> Launch:
-    """What a command line starts.
+    """Return the script that a command line starts.
 
     Raises:
         BadValue: it begins with no launcher, the launcher is not installed, or it starts no script.
@@ -70,7 +70,7 @@ def _torchrun(words: list[str], *, module: str = "torch.distributed.run") -> Lau
 
 
 def _of_torchrun(args: Any) -> Launch:
-    """What ``torch.distributed.run.run(args)`` would start."""
+    """Return what ``torch.distributed.run.run(args)`` would start."""
     from torch.distributed.run import parse_min_max_nnodes
 
     if not args.nproc_per_node.isdecimal():

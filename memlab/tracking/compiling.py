@@ -1,5 +1,5 @@
-"""What was given to ``torch.compile`` runs as the tracker says that watches: in a measured step as it was written,
-because compiled code makes tensors that no mode sees.
+"""Code that was given to ``torch.compile`` runs as the tracker that watches it says: in a measured step as it was
+written, because compiled code makes tensors that no mode sees.
 
 Only in threads that a tracker watches: beside a panel's prediction, the reader's cells compile.
 """

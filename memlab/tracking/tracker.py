@@ -241,7 +241,7 @@ class Tracker(Storages, TorchDispatchMode):
             raise
 
     def _watch_compiler(self) -> None:
-        """What is compiled runs as :meth:`compiler` says while the tracker is on."""
+        """Have compiled code run as :meth:`compiler` says while the tracker is on."""
         if compiling.is_imported():
             self._hooks.enter_context(compiling.AS_WATCHED)
             self._watches_compiler = True

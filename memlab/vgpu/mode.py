@@ -114,7 +114,7 @@ class VirtualMode(FakeTensorMode):
             return engine_device(args[0])
         if func is aten._local_scalar_dense.default and types:
             return values.ask(args[0])
-        kwargs = _on_the_card(kwargs) if kwargs else {}
+        kwargs = on_the_card(kwargs) if kwargs else {}
         if types == _REAL:  # a shallow copy, as of what a sparse tensor of the host holds
             types = ()
         if not types and (kwargs.get("device") or _HOST).type == "cpu":
@@ -210,7 +210,8 @@ _MOVES = {id(getattr(aten.to, overload)) for overload in aten.to.overloads()}  #
 _TRUTHS = {aten.equal, aten.allclose}
 
 
-def _on_the_card(kwargs: dict[str, Any]) -> dict[str, Any]:
+def on_the_card(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with the card where they name it, or the device that C++ takes it for (``names.py``)."""
     device = kwargs.get("device")
     if device is None or device.type in ("cpu", "meta") or device == CARD:
         return kwargs

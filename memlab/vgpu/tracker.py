@@ -41,7 +41,6 @@ class VirtualTracker(Tracker):
         self._memory = prediction.memory
         self._mode = mode
         self.clock = Clock(SPEEDS[prediction.card.name])
-        self._undo = prediction.undo
         self._prediction = prediction
         self._frames: Any = None  # what is compiled; PyTorch's compiler takes seconds to import
         self._compiles = True
@@ -54,7 +53,7 @@ class VirtualTracker(Tracker):
         return self.history
 
     def compiler(self, readers: Any) -> Any:
-        """What compiles a frame for the card."""
+        """Return what compiles a frame for the card; None for code that runs as it is written."""
         if not callable(readers) or not self._compiles:  # or code that PyTorch keeps its compiler from
             return None
         if self._frames is None:
@@ -142,7 +141,7 @@ class VirtualTracker(Tracker):
                 self._see(value, True)
 
     def _enter_root(self, module: torch.nn.Module) -> None:
-        answer_for(self._libraries, self._undo)  # here, for a loop may import them
+        answer_for(self._libraries, self._prediction.undo)  # here, for a loop may import them
         super()._enter_root(module)
 
     def _is_parameter(self, tensor: torch.Tensor) -> TypeGuard[torch.nn.Parameter]:

@@ -174,6 +174,8 @@ def test_what_it_raises_comes_out(run):
         run("step(); 1 / 0").complete()
 
 
+# PyTorch's own: importing its compiler meets deprecated names.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")
 def test_scripted_code_is_predicted_as_it_is_written(run):
     text = """
         @torch.compile(dynamic=True)

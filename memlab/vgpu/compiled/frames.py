@@ -45,7 +45,7 @@ class Frames:
         prediction.undo.callback(self._forget)
 
     def compiler(self, readers: Any) -> Any:
-        """What compiles for the card, in the place of what would compile for the reader's machine."""
+        """Return what compiles for the card, in the place of what would compile for the reader's machine."""
         known = self._compilers.get(id(readers))
         if known is None:
             known = self._compilers[id(readers)] = readers, _Compiler(self, readers)
@@ -105,7 +105,7 @@ class Frames:
 
 
 class _Compiler:
-    """What Dynamo calls with each frame that something compiled runs."""
+    """Called by Dynamo with each frame that something compiled runs."""
 
     def __init__(self, frames: Frames, readers: Any):
         self._frames = frames

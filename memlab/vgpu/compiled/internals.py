@@ -87,7 +87,7 @@ __all__ = [
 
 
 def compiler_for(backend: Any) -> Any:
-    """What Dynamo calls for a frame that is to be compiled with this backend."""
+    """Return what Dynamo is to call for a frame that is compiled with this backend."""
     return eval_frame._create_wrapped_callback(backend)
 
 

@@ -1,4 +1,4 @@
-"""What changes in PyTorch's compiler, for a thread that compiles for the virtual card.
+"""The changes in PyTorch's compiler, for a thread that compiles for the virtual card.
 
 PyTorch traces code on fake tensors. Those of the card have the slot's dispatch keys and the engine's device, as the
 prediction's own have (``names.py``), so that autograd runs and operators go CUDA's way. All that the compiler asks of
@@ -21,15 +21,15 @@ from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.facade import properties
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, make_wrapper, with_device
+from memlab.vgpu.mode import engine_device, on_the_card, prim_device
 from memlab.vgpu.names import CARD, ENGINE, SLOT
 
 Answer = Callable[..., Any]
-prim_device = torch.ops.prim.device.default
 _thread = threading.local()
 
 
 def is_compiling() -> bool:
-    """Whether this thread compiles for the virtual card."""
+    """Return whether this thread compiles for the virtual card."""
     return getattr(_thread, "compiling", False)
 
 
@@ -112,7 +112,7 @@ def _here(answer: Answer, real: Answer) -> Answer:
 
 
 def _of_the_card(prediction: Prediction) -> Iterator[tuple[Any, str, Any]]:
-    """What the compiler asks of a card (``torch._dynamo.device_interface``), and its answers."""
+    """Yield the questions of the compiler to a card (``torch._dynamo.device_interface``), and its answers."""
     card, interface = properties(), internals.CudaInterface
     card.gcnArchName = ""  # AMD's
     answers = {
@@ -141,39 +141,28 @@ def _fake(new: Answer, cls: Any, mode: Any = None, elem: Any = None, device: Any
     return fake
 
 
-def _engines(device: torch.device) -> torch.device:
-    return ENGINE if device == CARD else device
-
-
 def _dispatched(dispatch: Answer, cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     out = dispatch(cls, func, types, args, kwargs or {})
-    return _engines(out) if func is prim_device else out
+    return ENGINE if func is prim_device and out == CARD else out
 
 
 def _mode_dispatched(dispatch: Answer) -> Answer:
     def dispatched(self: FakeTensorMode, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not prim_device:
-            return dispatch(self, func, types, args, _on_the_card(kwargs or {}))
+            return dispatch(self, func, types, args, on_the_card(kwargs or {}))
         tensor = args[0]
         while isinstance(tensor, internals.FunctionalTensor):
             tensor = internals.from_functional(tensor.elem)
-        return torch.device("meta") if tensor.fake_mode.in_kernel_invocation else _engines(tensor.fake_device)
+        return torch.device("meta") if tensor.fake_mode.in_kernel_invocation else engine_device(tensor)
 
     return dispatched
 
 
 def _proxied(dispatch: Answer) -> Answer:
     def proxied(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return dispatch(self, func, types, args, _on_the_card(kwargs or {}))
+        return dispatch(self, func, types, args, on_the_card(kwargs or {}))
 
     return proxied
-
-
-def _on_the_card(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments, with the card where C++ has taken the engine's device for a tensor's."""
-    device = kwargs.get("device")
-    is_engines = isinstance(device, torch.device) and device.type in (ENGINE.type, SLOT.type)
-    return kwargs | {"device": CARD} if is_engines else kwargs
 
 
 def _wrapped(make: Answer, cls: type, *args: Any, **kwargs: Any) -> Any:
@@ -230,7 +219,7 @@ class _Functions:
         return real
 
     def answering(self, real: Any) -> Any:
-        """What is called where compiled code is to have the answer as a constant: ``torch.cuda.is_available()``."""
+        """Return what is called where compiled code has the answer as a constant: ``torch.cuda.is_available()``."""
         return self._answering.get(real, real)
 
 

@@ -39,7 +39,7 @@ def played(text: str, constants: Mapping[str, Any], launch: Launch) -> ModuleTyp
 
 
 def _is_replaced(node: ast.stmt, given: Any) -> bool:
-    """Whether a statement names what is given already, needs Triton, or runs the module as a benchmark."""
+    """Return whether a statement names what is given already, needs Triton, or runs the module as a benchmark."""
     if isinstance(node, ast.Assign):
         return any(isinstance(target, ast.Name) and target.id in given for target in node.targets)
     if isinstance(node, ast.Import):
@@ -72,7 +72,7 @@ class _Kernel:
 
 
 class _Kernels:
-    """What compiles kernels for a module (``torch._inductor.async_compile.AsyncCompile``)."""
+    """In the place of the compiler of a module's kernels (``torch._inductor.async_compile.AsyncCompile``)."""
 
     def __init__(self, launch: Launch):
         self._launch = launch
