@@ -105,7 +105,7 @@ class Storages:
         self._recording = False
 
     def compiler(self, readers: Any) -> Any:
-        """Return what Dynamo calls for a frame, in the place of the reader's; None to run the frame as it is written."""
+        """Return what Dynamo calls for a frame, in the place of the reader's; None to run it as it is written."""
         return None
 
     def _start_events(self) -> None:
