@@ -114,6 +114,7 @@ __all__ = [
     "attention_order",
     "below_autograd",
     "by_own_formula",
+    "compilers_tables",
     "data_loader_iterator",
     "data_parallel",
     "device_constructors",
@@ -152,8 +153,17 @@ __all__ = [
 def load_compiler() -> None:
     """Import PyTorch's compiler, as any optimizer does: its tables of PyTorch's functions shall hold PyTorch's own."""
     importlib.import_module("torch._dynamo")
-    functions = importlib.import_module("torch._dynamo.variables.torch").TorchInGraphFunctionVariable
-    functions._get_handlers()  # made once in a process
+    functions = importlib.import_module("torch._dynamo.variables.torch")
+    functions.TorchInGraphFunctionVariable._get_handlers()  # made once in a process
+    functions.get_overridable_functions()
+
+
+def compilers_tables() -> tuple[Any, tuple[str, ...]]:
+    """Return where PyTorch's compiler has tables of PyTorch's functions, and the names of those that give one each.
+
+    They make it when it is asked for the first time, and anew after a process group has been made.
+    """
+    return importlib.import_module("torch._dynamo.trace_rules"), ("get_torch_obj_rule_map", "get_tensor_method")
 
 
 def attention_order() -> list[int]:

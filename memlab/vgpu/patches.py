@@ -23,6 +23,7 @@ from memlab.vgpu import autocast, facade, libraries, saving, subclasses, swappin
 from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import (
     FakeTensor,
+    compilers_tables,
     data_loader_iterator,
     data_parallel,
     foreach_types,
@@ -38,6 +39,9 @@ from memlab.vgpu.refusals import is_readers_own, own_thread, scripted_code
 
 def _changes() -> Iterator[Change]:
     """Each change: where, its name, and what takes its place."""
+    rules, names = compilers_tables()
+    for name in names:  # first: PyTorch's own functions are in their places
+        yield rules, name, _as_it_is(getattr(rules, name))
     yield from switches.changes()
     for owner, answers in facade.ANSWERS:
         for name, answer in answers.items():
@@ -116,6 +120,12 @@ class _Method:
 
 def _writing_nothing(*args: Any, **kwargs: Any) -> None:
     saving.note_unwritten("safetensors")
+
+
+def _as_it_is(table: Callable[[], Any]) -> Callable[[], Any]:
+    """Give the table as it is now, also when it is to be made anew: as a process group does to the compiler's."""
+    made = table()
+    return functools.cache(lambda: made)
 
 
 def _in_predictions(answer: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

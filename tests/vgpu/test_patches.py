@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import trace_rules
 from torch._subclasses import FakeTensor
 from torch.utils.data import dataloader
 
@@ -23,7 +24,7 @@ PLACES = (
     torch.accelerator.memory, torch.random, torch.serialization, torch.utils, torch.backends.cudnn, torch.__future__,
     torch.amp, torch.autocast, torch.autograd, torch.jit, torch.optim.LBFGS, torch.Tensor, nn.Module, nn.Parameter,
     nn.parameter.UninitializedTensorMixin, FakeTensor, torch.UntypedStorage,
-    dataloader._BaseDataLoaderIter, threading.Thread, ThreadPoolExecutor,
+    dataloader._BaseDataLoaderIter, threading.Thread, ThreadPoolExecutor, trace_rules,
     torch.jit._builtins, torch.nn.parallel._functions, np, logging.getLogger("torch._subclasses.fake_tensor"),
     *kinds_of_operators,
     *(OF_CUDNN[name] for name in ("allow_tf32", "benchmark", "deterministic", "enabled")),

@@ -14,7 +14,7 @@ import torch
 from torch._C._dynamo.eval_frame import _FrameAction as FrameAction
 from torch._C._dynamo.eval_frame import _FrameExecStrategy as FrameExecStrategy
 from torch._dynamo import config as dynamo_config
-from torch._dynamo import convert_frame, eval_frame, pgo, trace_rules
+from torch._dynamo import convert_frame, eval_frame, pgo
 from torch._dynamo.device_interface import CudaInterface
 from torch._dynamo.exc import BackendCompilerFailed, InternalTorchDynamoError
 from torch._dynamo.guards import DeletedGuardManagerWrapper
@@ -81,7 +81,6 @@ __all__ = [
     "reports",
     "scheduler",
     "skipped",
-    "trace_rules",
     "triton",
 ]
 

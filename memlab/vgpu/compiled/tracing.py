@@ -91,8 +91,6 @@ def changes(prediction: Prediction, launch: Launch) -> Iterator[Change]:
     constant = internals.TorchInGraphFunctionVariable.as_python_constant
     called = _here(lambda self: seen.answering(constant(self)), constant)
     yield internals.TorchInGraphFunctionVariable, "as_python_constant", called
-    load = internals.trace_rules.load_object
-    yield internals.trace_rules, "load_object", _here(lambda name: seen.real(load(name)), load)
     aside = vars(internals.proxies)["unset_fake_temporarily"]
     yield internals.proxies, "unset_fake_temporarily", _here(_aside_on_the_host(aside), aside)
     for kind in (internals.ConstantFolder, internals.UniformValueConstantFolder):

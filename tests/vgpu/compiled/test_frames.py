@@ -1,10 +1,13 @@
 """What a prediction compiles is its own: the reader's compiled code is as it was."""
 
+import subprocess
+import sys
 import threading
+from functools import partial
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from memlab import predict
 
@@ -177,6 +180,56 @@ def test_a_function_of_the_loop_may_ask_what_the_virtual_card_answers():
         yield scaled(torch.ones(8, device=device)).sum()
 
     assert predict(asks).oom is None
+
+
+@pytest.mark.parametrize("world_size", [None, 2])
+def test_the_compiler_knows_all_functions_after_a_process_group(tmp_path, world_size):
+    """PyTorch then makes its table of its functions anew, which must not have what stands in their places."""
+    called = []
+
+    def backend(graph, inputs):
+        called.extend(node.target for node in graph.graph.nodes)
+        return graph.forward
+
+    def train(device):
+        numbers = torch.ones(3, device=device, requires_grad=True)
+        yield torch.compile(module, backend=backend)(numbers).sum()
+
+    exec("def forward(self, x):\n    return x + torch.arange(3, device=x.device)", names := {"torch": torch})
+    module = type("Places", (nn.Module,), {"forward": names["forward"]})()
+    predict(train)
+    whole = called.copy()
+    assert torch.arange in whole
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    distributed.destroy_process_group()
+    for run in (partial(predict, train, world_size=world_size), partial(next, train("cpu"))):
+        called.clear()
+        run()
+        assert called == whole
+
+
+FIRST = """
+import torch
+from memlab import predict
+from memlab.patching import behind
+
+def train(device):
+    yield torch.compile(torch.nn.Linear(2, 2).to(device), backend="eager")(torch.ones(2, device=device)).sum()
+
+predict(train, world_size=2)
+
+from torch._dynamo import trace_rules
+from torch._dynamo.variables.torch import get_overridable_functions
+
+tables = trace_rules.get_torch_obj_rule_map(), trace_rules.get_tensor_method(), get_overridable_functions()
+print(*(f"{function!r}" for table in tables for function in table if behind(function) is not function), sep="\\n")
+print(*(torch.arange in tables[0], torch.Tensor.to in tables[1], torch.zeros_like in tables[2]))
+"""
+
+
+def test_tables_that_a_prediction_is_the_first_to_ask_for_have_pytorchs_own_functions():
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", FIRST], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True"] * 3
 
 
 def test_modules_that_were_compiled_before_are_compiled_for_the_card():
