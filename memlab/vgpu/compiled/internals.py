@@ -27,9 +27,12 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx, scheduler
 from torch._inductor import config as inductor_config
+from torch._inductor import utils as inductor_utils
 from torch._inductor.constant_folding import ConstantFolder
+from torch._inductor.fx_passes import pad_mm
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
 from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
 from torch._subclasses import fake_tensor, functional_tensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental import proxy_tensor as proxies
@@ -63,6 +66,7 @@ __all__ = [
     "TorchDispatchMode",
     "TorchInGraphFunctionVariable",
     "UniformValueConstantFolder",
+    "V",
     "VariableBuilder",
     "compile_fx",
     "compiler_for",
@@ -73,9 +77,11 @@ __all__ = [
     "functorch_config",
     "inductor_config",
     "inductor_setting",
+    "inductor_utils",
     "innermost_backend",
     "modules",
     "modules_that_decompose",
+    "pad_mm",
     "pgo",
     "proxies",
     "reports",

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from memlab.patching import Change, behind, where
-from memlab.vgpu.compiled import internals
+from memlab.vgpu.compiled import internals, padding
 from memlab.vgpu.compiled.wrapper import Launch, played
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction
@@ -23,6 +23,7 @@ from memlab.vgpu.facade import properties
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, make_wrapper, with_device
 from memlab.vgpu.mode import engine_device, on_the_card, prim_device
 from memlab.vgpu.names import CARD, ENGINE, SLOT
+from memlab.vgpu.time.speeds import SPEEDS
 
 Answer = Callable[..., Any]
 _thread = threading.local()
@@ -65,8 +66,10 @@ def changes(prediction: Prediction, launch: Launch) -> Iterator[Change]:
     """Each change: where, its name, and what takes its place."""
     for owner, name, answer in _of_the_card(prediction):
         yield owner, name, staticmethod(_here(lambda *_, answer=answer, **__: answer, getattr(owner, name)))
-    has_triton = vars(internals.scheduler)["has_triton"]
-    yield internals.scheduler, "has_triton", _here(lambda *_: True, has_triton)
+    for module in (internals.scheduler, internals.pad_mm):
+        yield module, "has_triton", _here(lambda *_: True, vars(module)["has_triton"])
+    for owner, name, answer in padding.changes(SPEEDS[prediction.card.name]):
+        yield owner, name, _here(answer, getattr(owner, name))
     yield internals.triton, "triton_hash_with_backend", _here(lambda *_: "", internals.triton.triton_hash_with_backend)
 
     yield FakeTensor, "__new__", staticmethod(_here(partial(_fake, FakeTensor.__new__), FakeTensor.__new__))

@@ -38,7 +38,8 @@ class Work:
         least_flops: the same by the fastest algorithm: of convolutions, Winograd's.
         read: bytes of the arguments that it reads whole, on the card, each storage once, what is broadcast once.
         written: bytes of its results, and of what it changes in place.
-        turned: whether cuDNN has to change the memory format of all that before it runs on tensor cores, and back.
+        turned: whether all that changes its order in memory on the way: for cuDNN, which wants it so before it runs on
+            tensor cores, and back; or because what is padded was not contiguous, and becomes so.
         aligned: whether rows and columns of what it multiplies are whole pieces of 16 bytes, as tensor cores like it.
     """
 
@@ -78,7 +79,8 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
         return between
     read, written = _bytes(_read(func, args, kwargs)), _bytes(_written(func, args, out))
     if known.formula is None:
-        return Work(Kind.MEMORY, torch.float32, 0, 0, read, written) if read or written else NOTHING
+        turned = func.overloadpacket is aten.constant_pad_nd and not args[0].is_contiguous()
+        return Work(Kind.MEMORY, torch.float32, 0, 0, read, written, turned=turned) if read or written else NOTHING
     flops = operations(known.formula, args, kwargs, out)
     if func.overloadpacket in _CONVOLUTIONS:
         return convolution(func, args, flops, read, written)
