@@ -196,7 +196,7 @@ def known_misses(card: str, file: Path = KNOWN) -> set[str]:
     """The cases that are known to be wrong on a card with the PyTorch in use."""
     place = f"{card} {minor(torch.__version__)}"
     listed = tomllib.loads(file.read_text()).get("miss", []) if file.exists() else []
-    return {miss["case"] for miss in listed if place in miss["on"]}
+    return {case for miss in listed if place in miss["on"] for case in miss["cases"]}
 
 
 def shortfalls(found: list[Row]) -> list[str]:

@@ -87,7 +87,7 @@ def test_the_goal_is_judged_by_shares():
 def test_a_miss_is_listed_as_long_as_it_is_one(tmp_path):
     file = tmp_path / "known.toml"
     here = minor(accuracy.torch.__version__)
-    file.write_text(f'[[miss]]\ncase = "a"\non = ["T4 {here}", "H100 1.0"]\nop = "aten.softmax: why"\n')
+    file.write_text(f'[[miss]]\ncases = ["a"]\non = ["T4 {here}", "H100 1.0"]\nop = "aten.softmax: why"\n')
     assert accuracy.known_misses("T4", file) == {"a"}
     assert accuracy.known_misses("H100", file) == set()
     assert accuracy.known_misses("T4", tmp_path / "none.toml") == set()

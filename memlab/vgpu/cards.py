@@ -77,8 +77,8 @@ CARDS = {
         _card("A100-80GB", "81051 MiB", 80, 108, 2048, "503 MiB"),
         # capacity: HunyuanVideo-Avatar#6, and context (NCCL not excluded)
         _card("H100", "79.10 GiB", 90, 132, 2048, "686 MiB"),
-        # capacity: 143156 MiB, achatbot at c2b101be; context: est.
-        _card("H200", "143156 MiB", 90, 132, 2048, "686 MiB"),
+        # measured, driver 580.159.04; the context after a matrix product and a convolution, 610 MiB before any
+        _card("H200", "150109880320 B", 90, 132, 2048, "684 MiB"),
         # capacity and context: stas00/ml-engineering, debug/pytorch.md
         _card("B200", "178.35 GiB", 100, 148, 2048, "712 MiB"),
     )

@@ -244,3 +244,17 @@ def test_a_loop_that_ends_early_takes_what_its_last_step_took():
             yield weight.sum()
 
     assert predict(train).least_seconds == predict(train, steps=2).least_seconds > 0
+
+
+def test_tf32_counts_where_it_was_allowed_when_the_product_ran():
+    def train(device):
+        factors = [torch.empty(4096, 4096, device=device) for _ in range(2)]
+        while True:
+            torch.mm(*factors)
+            torch.set_float32_matmul_precision("high")
+            torch.mm(*factors)
+            torch.set_float32_matmul_precision("highest")
+            yield
+
+    both = gpu_seconds(4096, 19.5) + gpu_seconds(4096, 156)
+    assert predict(train, gpu="A100-40GB").least_seconds == pytest.approx(both)

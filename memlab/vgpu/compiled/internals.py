@@ -43,6 +43,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, allow_data_pointer
 
+capturing = torch.cuda.graphs, "_cuda_isCurrentStreamCapturing"  # which compiled code asks without Python between
 frame_lock = convert_frame.compile_lock  # held by whoever compiles a frame, in any thread
 innermost_backend = eval_frame.innermost_backend
 from_functional = torch._from_functional_tensor
@@ -68,6 +69,7 @@ __all__ = [
     "UniformValueConstantFolder",
     "V",
     "VariableBuilder",
+    "capturing",
     "compile_fx",
     "compiler_for",
     "dynamo_config",

@@ -48,7 +48,7 @@ class Clock:
             return self._communicate(func, args, kwargs, stream)
         known = answer is not None and answer.func is func and not (len(args) > 1 and args[0] is args[1])
         work = answer.work if known and answer is not None else None
-        if work is None:
+        if work is None or not work.is_still_so():
             work = work_of(func, args, kwargs, out)
             if known and answer is not None:
                 answer.work = work

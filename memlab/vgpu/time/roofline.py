@@ -12,15 +12,12 @@ It is a lower bound, so whatever may be free is:
 - Arithmetic that is no product: sums and exponentials go by while bytes come and go.
 
 A convolution needs the multiplications of Winograd's algorithm. Float32 products run on tensor cores where
-``torch.backends`` allow that at the end of the step. Operators of one stream wait for each other; streams may run side
+``torch.backends`` allow that when they run. Operators of one stream wait for each other; streams may run side
 by side, so the longest counts. A card whose clock is raised over its data sheet's boost can be faster.
 """
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
-
-import torch
 
 from memlab.vgpu.time.speeds import Speed
 from memlab.vgpu.time.work import Kind, Work
@@ -43,6 +40,4 @@ def flops_per_second(work: Work, speed: Speed) -> float:
     """The card's peak for what an operator multiplies."""
     if work.kind is Kind.ATTENTION:
         return speed.of_attention(work.dtype)
-    backends: Any = torch.backends  # whose stubs lack some of it
-    precision = backends.cudnn.conv if work.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE) else backends.cuda.matmul
-    return speed.of_products(work.dtype, precision.fp32_precision == "tf32")
+    return speed.of_products(work.dtype, work.tf32)

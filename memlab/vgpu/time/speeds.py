@@ -95,8 +95,8 @@ SPEEDS = {
     "A100-80GB": _speed(19.5, 156, 312, 312, 2039, 32, 40, nvlink=300, network=200),
     # NVIDIA H100 data sheet, SXM5; Hopper whitepaper; DGX H100
     "H100": _speed(67, 494.7, 989.4, 989.4, 3350, 64, 50, nvlink=450, network=400),
-    # NVIDIA H200 data sheet, SXM; DGX H200
-    "H200": _speed(67, 494.7, 989.4, 989.4, 4800, 64, 50, nvlink=450, network=400),
+    # NVIDIA H200 data sheet, SXM; DGX H200; its cache as the driver gives it
+    "H200": _speed(67, 494.7, 989.4, 989.4, 4800, 64, 60, nvlink=450, network=400),
     # NVIDIA Blackwell data sheet, HGX B200; DGX B200
     "B200": _speed(80, 1125, 2250, 2250, 8000, 64, 126, nvlink=900, network=400),
 }

@@ -41,9 +41,10 @@ class Work:
         turned: whether all that changes its order in memory on the way: for cuDNN, which wants it so before it runs on
             tensor cores, and back; or because what is padded was not contiguous, and becomes so.
         aligned: whether rows and columns of what it multiplies are whole pieces of 16 bytes, as tensor cores like it.
+        tf32: whether ``torch.backends`` let float32 be multiplied on tensor cores when it ran.
     """
 
-    __slots__ = ("aligned", "dtype", "flops", "kind", "least_flops", "read", "turned", "written")
+    __slots__ = ("aligned", "dtype", "flops", "kind", "least_flops", "read", "tf32", "turned", "written")
 
     def __init__(
         self,
@@ -65,6 +66,20 @@ class Work:
         self.written = written
         self.turned = turned
         self.aligned = aligned
+        self.tf32 = may_use_tf32(kind, dtype) if flops else False
+
+    def is_still_so(self) -> bool:
+        """Whether ``torch.backends`` allow now what they allowed then."""
+        return not self.flops or self.tf32 == may_use_tf32(self.kind, self.dtype)
+
+
+def may_use_tf32(kind: Kind, dtype: torch.dtype) -> bool:
+    """Whether ``torch.backends`` let products of this type run in TF32."""
+    if dtype is not torch.float32 or kind is Kind.ATTENTION:
+        return False
+    backends: Any = torch.backends  # whose stubs lack some of it
+    precision = backends.cudnn.conv if kind in (Kind.CONVOLUTION, Kind.DEPTHWISE) else backends.cuda.matmul
+    return bool(precision.fp32_precision == "tf32")
 
 
 NOTHING = Work(Kind.MEMORY, torch.float32, 0, 0, 0, 0)

@@ -1,0 +1,75 @@
+"""Whether Inductor pads a product: decided as on a card, by the clock of the estimate."""
+
+import warnings
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from memlab import predict
+
+with warnings.catch_warnings(action="ignore"):  # of the compiler's own files
+    from memlab.vgpu.compiled.internals import pad_mm
+
+
+def head(device, *, rows=4096, width=768, tokens=50_257, dtype=torch.bfloat16):
+    weight = nn.Linear(width, tokens, bias=False, device=device, dtype=dtype)
+
+    @torch.compile
+    def loss_of(x):
+        return weight(x).float().logsumexp(-1).sum()
+
+    while True:
+        loss = loss_of(torch.randn(rows, width, device=device, dtype=dtype))
+        loss.backward()
+        weight.zero_grad()
+        yield loss
+
+
+@pytest.fixture
+def decided(monkeypatch):
+    """The sizes of what was timed, and whether it is padded."""
+    found = {}
+    real = pad_mm.is_padded_faster
+
+    def noted(key, *seconds):
+        result = real(key, *seconds)
+        found[key] = result
+        return result
+
+    monkeypatch.setattr(pad_mm, "is_padded_faster", noted)
+    return found
+
+
+def peak(gpu="H200", **settings):
+    return predict(partial(head, **settings), gpu=gpu, steps=1).peak_allocated
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_head_of_an_odd_vocabulary_is_padded_in_half_precision(decided):
+    """As an H200 decided for GPT-2 small, and for a head of 512 tokens all but the gradient of the weight."""
+    peak()
+    assert list(decided.values()) == [True] * len(decided)
+    assert decided
+    decided.clear()
+    peak(rows=512, width=256)
+    assert sorted(decided.values()) == [False, True]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("settings", [{"dtype": torch.float32}, {"tokens": 50_304}])
+def test_others_are_not(decided, settings):
+    peak(**settings)
+    assert not any(decided.values())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_it_is_decided_anew_for_each_card(decided, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    first = peak()
+    many = len(decided)
+    peak(gpu="T4", dtype=torch.float16)
+    assert len(decided) > many
+    assert peak() == first
+    assert not any(tmp_path.rglob("*pad*"))
