@@ -70,8 +70,8 @@ def changes(prediction: Prediction, launch: Launch) -> Iterator[Change]:
         yield module, "has_triton", _here(lambda *_: True, vars(module)["has_triton"])
     for owner, name, answer in padding.changes(SPEEDS[prediction.card.name]):
         yield owner, name, _here(answer, getattr(owner, name))
-    if hasattr(*internals.capturing):  # in builds with CUDA
-        yield *internals.capturing, _here(lambda: False, getattr(*internals.capturing))
+    owner, name = internals.capturing
+    yield owner, name, _here(lambda: False, getattr(owner, name))
     yield internals.triton, "triton_hash_with_backend", _here(lambda *_: "", internals.triton.triton_hash_with_backend)
 
     yield FakeTensor, "__new__", staticmethod(_here(partial(_fake, FakeTensor.__new__), FakeTensor.__new__))
