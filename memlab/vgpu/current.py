@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +34,7 @@ class Prediction:
         world_size: how many ranks train together, this one among them.
         node_order: which nodes of autograd's graphs backward runs first.
         switches: PyTorch's, as they are for it, by the function that reads them.
+        launch: is called with the arguments of each kernel that a compiler has made, in the place of the kernel.
     """
 
     card: Card
@@ -49,6 +50,7 @@ class Prediction:
     world_size: int = 1
     node_order: NodeOrder = field(default_factory=NodeOrder)
     switches: dict[str, Any] = field(default_factory=dict)
+    launch: Callable[[tuple[Any, ...]], None] = lambda args: None
     _streams: int = 0  # made so far
 
     def start_step(self) -> None:

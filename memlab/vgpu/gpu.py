@@ -10,6 +10,7 @@ from memlab.errors import MemlabError
 from memlab.files import write_atomically
 from memlab.oom import is_out_of_memory
 from memlab.text import message
+from memlab.vgpu import triton_kernels
 from memlab.vgpu.assembly import register
 from memlab.vgpu.cards import find_card
 from memlab.vgpu.current import Prediction
@@ -56,6 +57,7 @@ class VirtualGpu(Device):
         self._history: History | None = None
         self._clock: Clock | None = None
         register()
+        triton_kernels.provide()
         self._prediction = self._new()
         self._mode = VirtualMode(self._prediction)  # one for all runs: what it has learned about PyTorch stays
 
@@ -102,6 +104,7 @@ class VirtualGpu(Device):
             self._prediction.undo.callback(self._prediction.end)
             self._prediction.undo.callback(Belongings(*belongings).restore)
             keep_apart(self._prediction.undo)
+            self._prediction.undo.callback(triton_kernels.take_away)
             yield
 
     @contextmanager

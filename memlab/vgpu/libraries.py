@@ -18,9 +18,13 @@ import torch
 from memlab.patching import Change, Patches, where
 from memlab.vgpu.current import is_predicting
 from memlab.vgpu.internals import FakeTensor
+from memlab.vgpu.triton_kernels import launched
 
 BITSANDBYTES = "bitsandbytes.functional"  # its name2qmap: the numbers that bits stand for, on the card
 TRANSFORMERS = "transformers.utils.import_utils"  # its masks are larger where code is traced (masking_utils.py)
+
+TRITON = "triton.runtime.jit"  # its kernels are compiled for a card
+TUNER = "triton.runtime.autotuner"  # and timed on it
 
 _LOADING = ("transformers.core_model_loading",)  # modules that load in a pool, and wait there for nobody
 
@@ -44,14 +48,17 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 _ANSWERS: dict[str, dict[str, Callable[..., Any]]] = {
     TRANSFORMERS: {"is_fake_tensor": lambda tensor: False},
     BITSANDBYTES: {"get_paged": _paged, "fill": _nothing, "prefetch_tensor": _nothing},
+    TRITON: {"JITFunction.run": launched},
+    TUNER: {"Autotuner.run": launched},
 }
 
 
 def _changes(library: str) -> Iterator[Change]:
-    module = sys.modules[library]
-    for name, answer in _ANSWERS[library].items():
-        if hasattr(module, name):
-            yield module, name, where(is_predicting, answer, getattr(module, name))
+    for place, answer in _ANSWERS[library].items():
+        of_class, _, name = place.rpartition(".")
+        owner = getattr(sys.modules[library], of_class, None) if of_class else sys.modules[library]
+        if hasattr(owner, name):
+            yield owner, name, where(is_predicting, answer, getattr(owner, name))
 
 
 _PATCHES = {library: Patches(partial(_changes, library)) for library in _ANSWERS}

@@ -42,6 +42,7 @@ class VirtualTracker(Tracker):
         self._mode = mode
         self.clock = Clock(SPEEDS[prediction.card.name])
         self._prediction = prediction
+        prediction.launch = self._launch
         self._frames: Any = None  # what is compiled; PyTorch's compiler takes seconds to import
         self._compiles = True
         self._libraries: set[str] = set()
@@ -68,7 +69,7 @@ class VirtualTracker(Tracker):
                     "given to torch.compile is predicted as it is written, which is mostly an upper bound."
                 )
                 return None
-            self._frames = Frames(self._prediction, self._launch)
+            self._frames = Frames(self._prediction)
         return self._frames.compiler(readers)
 
     def _launch(self, args: tuple[Any, ...]) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 from memlab.patching import Patches
 from memlab.text import message
 from memlab.vgpu.compiled import internals, tracing
-from memlab.vgpu.compiled.wrapper import Launch
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.internals import disable_modes
 
@@ -32,12 +31,11 @@ class Frames:
 
     Args:
         prediction: to whose ``undo`` it belongs.
-        launch: is called with the arguments of each kernel that a compiled frame launches.
     """
 
-    def __init__(self, prediction: Prediction, launch: Launch):
+    def __init__(self, prediction: Prediction):
         self._prediction = prediction
-        self._tracing = Patches(lambda: tracing.changes(prediction, launch))
+        self._tracing = Patches(lambda: tracing.changes(prediction))
         self._compilers: dict[int, tuple[Any, _Compiler]] = {}  # by the reader's, which is kept beside
         self._codes: set[CodeType] = set()
         self._backends: list[tuple[Any, Callable[..., Any]]] = []  # the reader's, and that for the card

@@ -62,7 +62,7 @@ def settings() -> Iterator[None]:
         yield
 
 
-def changes(prediction: Prediction, launch: Launch) -> Iterator[Change]:
+def changes(prediction: Prediction) -> Iterator[Change]:
     """Each change: where, its name, and what takes its place."""
     for owner, name, answer in _of_the_card(prediction):
         yield owner, name, staticmethod(_here(lambda *_, answer=answer, **__: answer, getattr(owner, name)))
@@ -106,7 +106,7 @@ def changes(prediction: Prediction, launch: Launch) -> Iterator[Change]:
     # What it would write for a report of a defect, it asks nvcc and the driver for.
     yield internals.reports, "save_graph_repro", _here(lambda *_, **__: None, internals.reports.save_graph_repro)
     written = internals.GraphLowering._compile_to_module_lines
-    yield internals.GraphLowering, "_compile_to_module_lines", _here(partial(_played, launch), written)
+    yield internals.GraphLowering, "_compile_to_module_lines", _here(partial(_played, prediction.launch), written)
 
 
 def _here(answer: Answer, real: Answer) -> Answer:
