@@ -1,5 +1,6 @@
 """The tracker of a prediction: every storage that it sees takes a block of the card's memory."""
 
+import sys
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from memlab.vgpu.composites import way_of
 from memlab.vgpu.current import Prediction, outside
 from memlab.vgpu.history import History
 from memlab.vgpu.internals import FakeTensor, disable_modes
-from memlab.vgpu.libraries import answer_for
+from memlab.vgpu.libraries import TRITON, answer_for
 from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.scratch.rule import Result
@@ -107,6 +108,8 @@ class VirtualTracker(Tracker):
         return self._see_operator(func, args, kwargs or {})
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if TRITON in sys.modules and TRITON not in self._libraries:  # imported since, and its kernels need no module
+            answer_for(self._libraries, self._prediction.undo)
         self._memory.streams.follow()
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         out = self._mode.run(func, self._types, args, kwargs)

@@ -69,6 +69,18 @@ def test_a_launch_allocates_nothing_and_moves_its_bytes(library):
     assert three.likely_seconds - one.likely_seconds >= 2 * 2 * a_tensor / 320e9  # read and written, by a T4
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_kernel_needs_no_module_around_it(library):
+    def alone(device):
+        import doubling
+
+        while True:
+            doubling.doubled(torch.ones(1024, 1024, device=device), BLOCK=1024)
+            yield
+
+    assert predict(alone, steps=1).peak_allocated == 8 * MIB
+
+
 @pytest.mark.skipif(INSTALLED, reason="there is a Triton")
 @pytest.mark.filterwarnings("ignore")
 def test_without_triton_it_is_there_in_predictions_alone(library):
