@@ -193,8 +193,8 @@ def experts_all_on_one(device):
 LOOPS = (
     *(replicated, views, small_buckets, fixed_graph, sharded_state, sharded, kept_until_backward, sharded_in_half),
     *(offloaded, made_in_shards, filled_and_clipped, tensor_parallel),
-    *(flattened_and_offloaded, flattened, flattened_and_kept, flattened_in_half),
     *(context_parallel, sequence_parallel, experts, experts_with_slots, experts_all_on_one),
+    *(flattened_and_offloaded, flattened, flattened_and_kept, flattened_in_half),  # which leave some of it behind
 )
 
 
