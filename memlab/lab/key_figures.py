@@ -59,7 +59,7 @@ def _measured(train: Train, settings: dict[str, Any]) -> Table:
     if known is None:
         return _table((source, run.peak_allocated))
     predicted = predict(train, gpu=known.name, **settings).peak_allocated
-    return _compared(f"predicted for a {known.name}, just now", predicted, source, run.peak_allocated)
+    return _compared(f"predicted for the {known.name}, just now", predicted, source, run.peak_allocated)
 
 
 def _compared(prediction: str, predicted: int, source: str, counted: int) -> Table:
