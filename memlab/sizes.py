@@ -8,7 +8,12 @@ from memlab.errors import BadValue
 
 @dataclass(frozen=True)
 class Size:
-    """The sizes that the notebooks share. Bytes and times follow from them, they are not chosen."""
+    """The sizes that the notebooks share. Bytes and times follow from them, they are not chosen.
+
+    ``lr`` is the learning rate with which AdamW trains a GPT of this size without a warm-up. In its first step AdamW
+    moves every weight by the whole rate, which is easily too far for a wide and deep model: its loss then rises, and
+    gradients overflow in float16.
+    """
 
     name: str
     depth: int
@@ -23,6 +28,7 @@ class Size:
     patch: int
     image_batch_size: int
     resnet_width: int
+    lr: float
 
 
 SIZES = {
@@ -42,6 +48,7 @@ SIZES = {
             patch=4,
             image_batch_size=32,
             resnet_width=8,
+            lr=1e-3,
         ),
         Size(
             name="cpu",
@@ -57,6 +64,7 @@ SIZES = {
             patch=8,
             image_batch_size=64,
             resnet_width=16,
+            lr=1e-3,
         ),
         Size(
             name="gpu",
@@ -72,6 +80,7 @@ SIZES = {
             patch=8,
             image_batch_size=128,
             resnet_width=64,
+            lr=1e-5,
         ),
     )
 }

@@ -1,7 +1,11 @@
+from itertools import islice
+
 import pytest
 import torch
 
+from memlab.data import batches
 from memlab.errors import BadValue
+from memlab.nets import GPT
 from memlab.sizes import SIZES, size
 
 
@@ -33,3 +37,16 @@ def test_an_unknown_size_is_named_with_what_is_legal(monkeypatch):
 @pytest.mark.parametrize("chosen", SIZES.values(), ids=SIZES)
 def test_the_heads_share_the_width(chosen):
     assert chosen.width % chosen.heads == 0
+
+
+@pytest.mark.parametrize("chosen", SIZES.values(), ids=SIZES)
+def test_the_first_step_makes_the_loss_smaller(chosen):
+    torch.manual_seed(0)
+    model = GPT(depth=chosen.depth, width=chosen.width, heads=chosen.heads, context=32)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=chosen.lr)
+    losses = []
+    for tokens, targets in islice(batches(4, 32), 2):  # the second loss is that of texts that it has not seen
+        losses.append(model(tokens, targets))
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[1] < losses[0]

@@ -9,6 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 SCREENSHOTS = os.environ.get("MEMLAB_SCREENSHOTS")  # a folder, for whoever wants to look
 SLIDERS = '.memlab-left [role="slider"], .ui-slider-handle'  # ipywidgets 8 and 7
 PREDICTED = re.compile(r"^predicted for an? ")
+PREDICTING = re.compile("^Predicting ")
 ENDED = re.compile(r"(Stopped|Done|Out of memory) after \d+ of \d+ steps\. Ready\.")
 GO = ".memlab-go"  # the button that begins a run, and ends it
 STOP = re.compile("^Stop")
@@ -34,19 +35,29 @@ class Panel:
 
     def move(self) -> None:
         """Move a control by a key, see what is predicted then, and move it back."""
-        heading, before = self.heading(), self.heading().inner_text()
+        before = self.settings()
         there, back = ("ArrowLeft", "ArrowRight") if _is_at_end(self.control()) else ("ArrowRight", "ArrowLeft")
         self.choose(there)
         self.page.keyboard.press(back)
-        expect(heading).to_have_text(before, timeout=SOON)
+        expect(self.heading()).to_have_text(before, timeout=SOON)
 
     def choose(self, key: str) -> None:
         """Move a control by this key, and see what is predicted then."""
-        heading, before = self.heading(), self.heading().inner_text()
+        before = self.settings()
         self.control().focus()
         self.page.keyboard.press(key)
-        expect(heading).not_to_have_text(before, timeout=SOON)
+        expect(self.heading()).not_to_have_text(before, timeout=SOON)
         expect(self.box.get_by_text(PREDICTED)).to_be_visible(timeout=SOON)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until no other picture is on its way."""
+        expect(self.box.get_by_text(PREDICTING)).to_have_count(0, timeout=SOON)
+
+    def settings(self) -> str:
+        """What the heading says when no other picture is on its way."""
+        self.settle()
+        return self.heading().inner_text()
 
     def heading(self) -> Locator:
         """The settings above the picture."""

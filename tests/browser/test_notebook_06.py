@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.jupyter import browser_page, find_chromium, jupyterlab, run_all_cells
+from tests.browser.panel import Panel
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_gradient_checkpointing.ipynb"
 SCREENSHOTS = os.environ.get("MEMLAB_SCREENSHOTS")  # a folder, for whoever wants to look
@@ -31,7 +32,7 @@ def page(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _as_shown_first(page):
-    """However the test before has left the panel: nothing runs, and all controls are where they began."""
+    """However the test before has left the panel: nothing runs, and controls and picture are as they began."""
     wait_until(page, lambda: waiting_cells(page) == 0)  # some are folded away
     stop_what_runs(page)
     if not panel(page).get_by_role("button", name="Reset", exact=True).is_visible():
@@ -40,6 +41,7 @@ def _as_shown_first(page):
     expect(panel(page).get_by_role("slider").first).to_have_attribute("aria-valuenow", re.compile("^8"))
     expect(panel(page).get_by_label("predict for")).to_have_value(re.compile("^T4"))
     expect(panel(page).get_by_label("budget")).to_have_value("")  # it would come while the next is typed
+    wait_for_prediction(page, "GPT-2 small, predicted for a T4: ")
 
 
 def waiting_cells(page: Page) -> int:
@@ -93,10 +95,21 @@ def run_to_the_end(page: Page, key: str) -> None:
     status(page, r"Done after (\d+) of \1 steps\. Ready\.").wait_for()
 
 
+def wait_for_prediction(page: Page, beginning: str) -> None:
+    """Until the sentence begins so, and no other picture is on its way."""
+    expect(panel(page).locator(".memlab-sentence")).to_have_text(re.compile(f"^{beginning}"))
+    Panel(page).settle()
+
+
 def loss_points(page: Page) -> int:
-    """How many steps the loss curve shows."""
+    """How many steps the loss curve shows; 0 where there is none, as before the first."""
     curve = panel(page).locator(".memlab-spark").first.locator("polyline.memlab-now")
-    return len(curve.get_attribute("points").split()) if curve.count() else 0
+    return sum(len(points.split()) for points in attributes(curve, "points"))
+
+
+def attributes(locator: Locator, name: str) -> list[str]:
+    """An attribute of all elements, at one moment: the picture may be drawn anew at the next."""
+    return locator.evaluate_all("(elements, name) => elements.map(element => element.getAttribute(name))", name)
 
 
 def wait_until(page: Page, condition, seconds: int = 60) -> None:
@@ -196,14 +209,18 @@ def test_a_row_of_the_table_brings_its_settings_back(page):
 
 def test_the_axis_stands_still_where_the_peak_falls_by_little(page):
     panel(page).get_by_label("model", exact=True).select_option("the one that Run trains")  # no card's line is near
+    wait_for_prediction(page, "Predicted for a T4: ")
     number, grid = panel(page).locator(".memlab-number"), panel(page).locator(".memlab-chart .memlab-grid")
     expect(number).to_contain_text("MiB")
-    heights = [line.get_attribute("y1") for line in grid.all()]
-    before = number.inner_text()
+    before, heights = number.inner_text(), attributes(grid, "y1")
+    assert len(heights) > 1
     panel(page).get_by_role("slider").first.focus()
     page.keyboard.press("ArrowLeft")
     expect(number).not_to_have_text(before)
-    assert [line.get_attribute("y1") for line in grid.all()] == heights
+    wait_for_prediction(page, "Predicted for a T4: ")
+    expect(grid).to_have_count(len(heights))
+    for line, height in zip(grid.all(), heights, strict=True):
+        expect(line).to_have_attribute("y1", height)
 
 
 def test_pointing_at_the_chart_asks_nobody(page):

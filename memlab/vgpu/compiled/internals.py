@@ -28,10 +28,12 @@ from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx, scheduler
 from torch._inductor import config as inductor_config
 from torch._inductor import utils as inductor_utils
+from torch._inductor.codecache import CacheBase
 from torch._inductor.constant_folding import ConstantFolder
 from torch._inductor.fx_passes import pad_mm
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
 from torch._inductor.graph import GraphLowering
+from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.virtualized import V
 from torch._subclasses import fake_tensor, functional_tensor
 from torch._subclasses.functional_tensor import FunctionalTensor
@@ -51,6 +53,8 @@ modules_that_decompose = [
     module for module in (functional_tensor, proxies, fake_tensor) if hasattr(module, "autograd_would_have_decomposed")
 ]
 InductorBackend = torch._TorchCompileInductorWrapper
+# What the compiler asks of a card once in a process, and remembers.
+asked_once = ((DeviceProperties, "create"), (CacheBase, "get_system"), (inductor_utils, "is_big_gpu"))
 
 __all__ = [
     "BackendCompilerFailed",
@@ -69,6 +73,7 @@ __all__ = [
     "UniformValueConstantFolder",
     "V",
     "VariableBuilder",
+    "asked_once",
     "capturing",
     "compile_fx",
     "compiler_for",

@@ -8,7 +8,7 @@ the card is answered from the virtual one, and the Python that it writes is play
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -72,6 +72,10 @@ def changes(prediction: Prediction) -> Iterator[Change]:
         yield owner, name, _here(answer, getattr(owner, name))
     owner, name = internals.capturing
     yield owner, name, _here(lambda: False, getattr(owner, name))
+    for owner, name in internals.asked_once:
+        yield owner, name, _asked_again(vars(owner)[name])
+    log = internals.inductor_utils.log  # which says what a card is too small for
+    yield log, "filter", _here(lambda record: False, log.filter)
     yield internals.triton, "triton_hash_with_backend", _here(lambda *_: "", internals.triton.triton_hash_with_backend)
 
     yield FakeTensor, "__new__", staticmethod(_here(partial(_fake, FakeTensor.__new__), FakeTensor.__new__))
@@ -112,6 +116,13 @@ def changes(prediction: Prediction) -> Iterator[Change]:
 def _here(answer: Answer, real: Answer) -> Answer:
     """The answer in a thread that compiles for the card, else the real function."""
     return where(is_compiling, answer, real)
+
+
+def _asked_again(known: Any) -> Any:
+    """What asks a card once and remembers the answer: here it asks this prediction's, and remembers nothing else."""
+    asks = getattr(known, "__func__", known)  # of a method of a class
+    asked = _here(cache(asks.__wrapped__), asks)
+    return asked if asks is known else type(known)(asked)
 
 
 def _of_the_card(prediction: Prediction) -> Iterator[tuple[Any, str, Any]]:
