@@ -1,5 +1,6 @@
 """What a prediction compiles is its own: the reader's compiled code is as it was."""
 
+import logging
 import subprocess
 import sys
 import threading
@@ -230,6 +231,28 @@ print(*(torch.arange in tables[0], torch.Tensor.to in tables[1], torch.zeros_lik
 def test_tables_that_a_prediction_is_the_first_to_ask_for_have_pytorchs_own_functions():
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", FIRST], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["True"] * 3
+
+
+def test_each_prediction_asks_its_own_card():
+    """The processors of a card decide into how many parts a sum is split; PyTorch asks for them once in a process."""
+    from torch._inductor.runtime.hints import DeviceProperties
+
+    def sums(device):
+        run = torch.compile(lambda x: (x * x).sum(0))
+        yield run(torch.ones(1 << 20, 4, device=device)).sum()
+
+    remembered = DeviceProperties.create.cache_info()
+    first, other, again = (predict(sums, gpu=gpu).peak_allocated for gpu in ("T4", "A100-40GB", "T4"))
+    assert first == again < other
+    assert DeviceProperties.create.cache_info() == remembered  # for a card that is there
+
+
+def test_what_a_small_card_lacks_for_autotuning_is_not_said(caplog):
+    def multiplies(device):
+        yield torch.compile(nn.Linear(8, 8).to(device))(torch.ones(8, 8, device=device)).sum()
+
+    assert predict(multiplies, gpu="T4").notes == ()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_modules_that_were_compiled_before_are_compiled_for_the_card():
