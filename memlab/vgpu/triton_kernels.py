@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from memlab.vgpu.current import current, is_predicting
@@ -42,7 +42,7 @@ class _Finder(MetaPathFinder):
         self._deciding = False
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        if name.partition(".")[0] != NAME or self._deciding or not is_predicting():
+        if name.partition(".")[0] != NAME or self._deciding or not is_predicting() or _pytorch_asks():
             return None
         self._let_pytorch_decide()
         return ModuleSpec(name, _Loader(), is_package=True)
@@ -56,6 +56,14 @@ class _Finder(MetaPathFinder):
             look_for_triton()
         finally:
             self._deciding = False
+
+
+def _pytorch_asks() -> bool:
+    """Whether it is a file of PyTorch's that imports something now."""
+    frame: FrameType | None = sys._getframe(2)  # below find_spec
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("importlib."):
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "torch"
 
 
 class _Loader(Loader):
