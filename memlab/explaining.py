@@ -47,6 +47,7 @@ _REASONS = {
     "library": "for cuBLAS, cuDNN or another library of CUDA's, which takes its memory beside PyTorch's",
     "unknown": "and the message has no figures, so it does not say whose memory was full",
 }
+EXPANDABLE = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before Python starts"
 _ADVICE = {
     "full": (
         "Make the batch smaller, and accumulate gradients for the same effective batch (notebook 03).",
@@ -54,7 +55,7 @@ _ADVICE = {
         "Take a leaner optimizer or train fewer weights (09, 10); `memlab fit` looks for what fits.",
     ),
     "fragmentation": (
-        "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before Python starts.",
+        capital(f"{EXPANDABLE}."),
         "Keep sizes alike: pad or bucket what varies in length, and run the largest batch first (notebook 15).",
         "If it still fails, make the batch a little smaller; empty_cache() was tried before the message came.",
     ),
@@ -148,8 +149,13 @@ class Explanation:
         first, *others = _ADVICE[self.reason]
         return (_FOR_OLD if self.is_old and self.reason == "fragmentation" else first, *others)
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The advice, a numbered line each."""
+        return tuple(f"{number}. {text}" for number, text in enumerate(self.advice, 1))
+
     def __str__(self) -> str:
-        return "\n".join([self.paragraph, *(f"{number}. {text}" for number, text in enumerate(self.advice, 1))])
+        return "\n".join([self.paragraph, *self.steps])
 
     def _repr_markdown_(self) -> str:
         return str(self).replace("\n", "\n\n", 1)
@@ -217,8 +223,23 @@ def _reason(known: Explanation, allowed: int | None, foreign: int, message: str)
         return "limit" if allowed is not None else "refused"
     if foreign and foreign + free >= asked and foreign > unallocated:
         return "other processes"
-    has_gaps = unallocated + free >= asked and unallocated * CRUMBS >= (known.allocated or 0)
-    return "fragmentation" if has_gaps else "full"
+    return "fragmentation" if is_fragmented(asked, free, unallocated, known.allocated or 0) else "full"
+
+
+def is_fragmented(asked: int, free: int, unallocated: int, allocated: int) -> bool:
+    """Whether a request (all in bytes) failed for want of one piece rather than of bytes: see :func:`explain`."""
+    return unallocated + free >= asked and unallocated * CRUMBS >= allocated
+
+
+def failed_request(asked: int, free: int | None, allocated: int, unallocated: int) -> Explanation:
+    """Explain a request of which the figures are known, in bytes, but not the card's capacity.
+
+    Where more is free than was asked for, a limit that somebody has set is the likely reason.
+    """
+    reason = "fragmentation" if is_fragmented(asked, free or 0, unallocated, allocated) else "full"
+    if free is not None and free >= asked:
+        reason = "limit"
+    return Explanation(asked, None, free, allocated, unallocated, None, reason)
 
 
 def _first(patterns: tuple[str, ...], message: str) -> int | None:

@@ -126,11 +126,11 @@ def test_a_text_that_is_none(text):
 
 
 def test_on_the_command_line(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("sys.stdin", io.StringIO(SAID[0][0]))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(SAID[0][0].encode())))
     assert cli.main(["explain"]) == 0
     from_stdin = capsys.readouterr().out
     (tmp_path / "log.txt").write_text(SAID[0][0])
     assert cli.main(["explain", str(tmp_path / "log.txt")]) == 0
     assert capsys.readouterr().out == from_stdin == f"{explain(SAID[0][0])}\n"
-    monkeypatch.setattr("sys.stdin", io.StringIO("fine"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"fine")))
     assert cli.main(["explain"]) == cli.main(["explain", "not/there.txt"]) == 2

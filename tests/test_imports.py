@@ -102,7 +102,7 @@ ROOMS = (
     *("tracebacks", "errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "explaining"),
     *("trace", "files", "forked", "shipped", "palette", "logbook", "sizes", "protocol"),
     *("data", "nets", "techniques", "finetuning"),
-    *("allocator", "tracking", "devices", "vgpu", "run", "fitting", "script", "cluster"),
+    *("allocator", "snapshots", "tracking", "devices", "vgpu", "run", "fitting", "script", "cluster"),
     *(
         "plots",
         "segment_plots",
