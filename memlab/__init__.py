@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from memlab.run import predict as predict
     from memlab.run import sweep as sweep
     from memlab.sizes import size as size
+    from memlab.snapshots import compare_snapshots as compare_snapshots
+    from memlab.snapshots import explain_snapshot as explain_snapshot
     from memlab.trace import Trace as Trace
     from memlab.units import format_bytes as format_bytes
 
@@ -36,7 +38,9 @@ _HOMES = {
     "MemlabError": "memlab.errors",
     "Saving": "memlab.lab",
     "Trace": "memlab.trace",
+    "compare_snapshots": "memlab.snapshots",
     "explain": "memlab.explaining",
+    "explain_snapshot": "memlab.snapshots",
     "fit": "memlab.fitting",
     "format_bytes": "memlab.units",
     "max_batch": "memlab.fitting",

@@ -1,19 +1,22 @@
-"""How a notebook shows a trace. IPython is told by the type's name, so neither loads the other."""
+"""How a notebook shows a trace and a snapshot. IPython is told by the type's name, so neither loads the other."""
 
 import sys
 from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from memlab.snapshots import SnapshotExplanation
     from memlab.trace import Trace
 
 
 def register() -> None:
-    """Tell IPython, where it runs, how to show a trace; elsewhere do nothing."""
+    """Tell IPython, where it runs, how to show a trace and a snapshot; elsewhere do nothing."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     if shell is not None:
-        shell.display_formatter.formatters["text/html"].for_type_by_name("memlab.trace", "Trace", html)
+        formatter = shell.display_formatter.formatters["text/html"]
+        formatter.for_type_by_name("memlab.trace", "Trace", html)
+        formatter.for_type_by_name("memlab.snapshots.telling", "SnapshotExplanation", snapshot_html)
 
 
 def html(trace: "Trace") -> str:
@@ -22,3 +25,16 @@ def html(trace: "Trace") -> str:
 
     texts = (trace.sentence, trace.time_sentence, *trace.notes)
     return timeline(trace).html() + "".join(f"<p>{escape(text)}</p>" for text in texts if text)
+
+
+def snapshot_html(said: "SnapshotExplanation") -> str:
+    """A snapshot as a notebook shows it: its history, if there is one, the segments, and the table."""
+    from memlab.segment_plots import allocator_history, segment_map
+
+    replay = said.replay
+    pictures = [segment_map(said.segments, title=said.when)]
+    if replay.snapshot.trace:
+        note = f"{len(replay.snapshot.trace):,} recorded events of GPU {replay.snapshot.device}; marked: {said.when}"
+        marked = allocator_history(replay.curve, replay.reserved, moment=said.moment, title=said.sentence, note=note)
+        pictures.insert(0, marked)
+    return "".join(picture.html() for picture in pictures) + f"<pre>{escape(str(said))}</pre>"

@@ -1,4 +1,4 @@
-"""A picture of an allocator's segments, and of the blocks in them."""
+"""Pictures of an allocator: what it did, its segments, and the blocks in them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from memlab.palette import BLUE, GREY, INK, QUIET_INK
-from memlab.plots import SMALL, Picture, draw_legend, write_title
+from memlab.plots import SMALL, Picture, byte_axis, draw_legend, write_title
 from memlab.units import byte_ticks, format_bytes
 
 BLOCK_STYLES: dict[str, dict[str, Any]] = {
@@ -18,6 +18,55 @@ BLOCK_STYLES: dict[str, dict[str, Any]] = {
 }
 
 MOST_ROWS = 600  # of a segment map: each one dot high
+
+
+MOST_POINTS = 2000  # of a history: two for each dot of the picture
+
+
+def allocator_history(
+    allocated: Sequence[int], reserved: Sequence[int], *, moment: int, title: str, note: str
+) -> Picture:
+    """Allocated and reserved bytes through an allocator's history, with one moment marked.
+
+    Args:
+        allocated: bytes after 0, 1, 2, ... events.
+        reserved: bytes, likewise.
+        moment: the number of events to mark.
+        title: the sentence that says what is to be seen.
+        note: written small below it.
+    """
+    picture = Picture(title)
+    axes = picture.add_subplot()
+    places = sorted({*_highest(allocated), moment})
+    axes.fill_between(places, [allocated[at] for at in places], step="post", color=BLUE, alpha=0.85, label="allocated")
+    axes.step(places, [reserved[at] for at in places], where="post", color=QUIET_INK, linewidth=1, label="reserved")
+    axes.vlines(moment, 0, allocated[moment], color=INK, linewidth=0.6)
+    axes.plot(moment, allocated[moment], "o", color=INK, markersize=5)
+    left = moment < len(allocated) / 2
+    axes.annotate(
+        format_bytes(allocated[moment]),
+        (moment, max(allocated[moment], reserved[moment])),
+        (6 if left else -6, 5),
+        textcoords="offset points",
+        ha="left" if left else "right",
+        color=INK,
+        fontweight="bold",
+        fontsize=SMALL,
+    )
+    byte_axis(axes, max(reserved) * 1.15)
+    axes.set_xlim(0, max(len(allocated) - 1, 1))
+    axes.set_xlabel("recorded events (allocations, frees and segments)", color=QUIET_INK)
+    write_title(axes, title, note)
+    draw_legend(picture)
+    return picture
+
+
+def _highest(sizes: Sequence[int]) -> list[int]:
+    """Places to draw: the highest of each stretch, so that no peak is left out, and both ends."""
+    stretch = math.ceil(len(sizes) / MOST_POINTS)
+    begins = range(0, len(sizes), stretch)
+    tops = [max(range(at, min(at + stretch, len(sizes))), key=sizes.__getitem__) for at in begins]
+    return [0, *tops, len(sizes) - 1]
 
 
 def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Picture:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 
 from memlab.allocator.settings import SMALL_LIMIT, rounded
@@ -13,7 +14,7 @@ from memlab.units import format_bytes
 _MOST_LINES = 15
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Two snapshots; as text a table for the terminal.
 
@@ -56,6 +57,12 @@ class Comparison:
             return f"All {len(ours):,} allocations have the same sizes, in the same order."
         equal, longer = min(len(ours), len(theirs)), "A" if len(ours) > len(theirs) else "B"
         return f"The first {equal:,} allocations have the same sizes, in the same order; {longer} goes on after them."
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.first.replay.snapshot.name}, {self.second.replay.snapshot.name}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -38,7 +38,7 @@ _CURES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SnapshotExplanation:
     """What a snapshot of PyTorch's allocator says, in bytes; as text a table for the terminal.
 
@@ -139,7 +139,7 @@ class SnapshotExplanation:
         """What was allocated at that moment, and the largest part of it, in one sentence without a full stop."""
         largest = next(iter(self.by_category.items()), ("nothing", 0))
         return (
-            f"{self.replay.snapshot.name}: {format_bytes(self.replay.curve[self.moment])} {self.when}, "
+            f"{format_bytes(self.replay.curve[self.moment])} {self.when} in {self.replay.snapshot.name}, "
             f"{_share(largest[1], self.replay.curve[self.moment])} {_plural(largest[0])}"
         )
 
@@ -160,6 +160,9 @@ class SnapshotExplanation:
             return category
         return "logits" if one.size in self._logits else one.stack.kind or category
 
+    def __repr__(self) -> str:
+        return f"<SnapshotExplanation: {self.sentence}>"
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
@@ -171,7 +174,7 @@ class SnapshotExplanation:
             yield from self._where_it_failed()
         yield ""
         yield f"{capital(self.when)}, by category ({self._source}):"
-        yield from _table(self.by_category, self.replay.curve[self.moment], _plural)
+        yield from _table(self.by_category, self.replay.curve[self.moment], _row_name)
         yield ""
         yield f"{capital(self.when)}, by your own lines:"
         yield from _table(self.by_line, self.replay.curve[self.moment], str)
@@ -290,11 +293,12 @@ def _share(part: int, whole: int) -> str:
     return f"{part / (whole or 1):.0%}"
 
 
+def _row_name(category: str) -> str:
+    older = {UNRECORDED: ": older than the history, or without a call stack", UNNAMED: ": older than the history"}
+    return _plural(category) + older.get(category, "")
+
+
 def _plural(category: str) -> str:
-    if category == UNRECORDED:
-        return f"{UNRECORDED}: allocated before the history, or without a call stack"
-    if category == UNNAMED:
-        return f"{UNNAMED}: allocated before the history"
     return Category(category).plural if category in set(Category) else category
 
 

@@ -20,5 +20,5 @@ try:
         optimizer.step()
         optimizer.zero_grad()
 except torch.OutOfMemoryError as error:
-    print(error)
+    sys.stderr.write(f"{error}\n")
     torch.cuda.memory._dump_snapshot(sys.argv[1])
