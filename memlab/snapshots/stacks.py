@@ -10,7 +10,7 @@ from memlab.categories import Phase
 
 Frames = Sequence[dict[str, Any]]  # the innermost first; with stacks="all" those of C++ are among them
 
-_COMPILED = re.compile(r"(\.(c|cc|cpp|cu|cuh|h|hpp|S|so)|^|\?\?)$")
+_PYTHON = re.compile(r"\.pyw?$|^<")  # a file, or a cell; frames of C++ have a source, a library, nothing or "??"
 _PYTORCH = re.compile(
     r"-packages/torch/|/torch/((nn|optim|autograd|utils|cuda|distributed|amp|fx|_\w+)/|(functional|_\w+)\.py$)"
 )
@@ -75,8 +75,8 @@ class _Frame:
 
 
 def reader() -> Callable[[Frames], Stack]:
-    """A function that reads stacks; a snapshot has many of them, of few frames."""
-    stacks: dict[int, Stack] = {}
+    """A function that reads stacks; a snapshot has the same frame, and the same stack, many times."""
+    stacks: dict[tuple[int, ...], Stack] = {}
     known: dict[int, _Frame] = {}
 
     def look(frame: dict[str, Any]) -> _Frame:
@@ -85,8 +85,9 @@ def reader() -> Callable[[Frames], Stack]:
         return read
 
     def read(frames: Frames) -> Stack:
-        if (stack := stacks.get(id(frames))) is None:
-            stack = stacks[id(frames)] = _read([look(frame) for frame in frames])
+        key = tuple(map(id, frames))
+        if (stack := stacks.get(key)) is None:
+            stack = stacks[key] = _read([look(frame) for frame in frames])
         return stack
 
     return read
@@ -94,7 +95,7 @@ def reader() -> Callable[[Frames], Stack]:
 
 def _look(filename: str, line: int, name: str) -> _Frame:
     file = filename.replace("\\", "/")
-    is_python = line > 0 and not _COMPILED.search(file)
+    is_python = line > 0 and bool(_PYTHON.search(file))
     said = f"{file}:{name}" if is_python else name
     node = _NODE.search(name)
     return _Frame(

@@ -3,6 +3,7 @@
 Of a run that died, what was there when the last request failed counts, rather than a peak before it.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from memlab.allocator.settings import rounded, segment_size
+from memlab.allocator.settings import ROUND, rounded, segment_size
 from memlab.categories import Category, Phase
 from memlab.explaining import EXPANDABLE, Explanation, failed_request, is_fragmented
 from memlab.snapshots.reading import of_a_snapshot, read
@@ -98,12 +99,14 @@ class SnapshotExplanation:
             return {}
         lines: dict[str, list[int]] = {}
         for one in self.replay.allocations:
-            lines.setdefault(one.stack.place, [0] * len(steps))
-        for number, step in enumerate(steps):
-            for one in self.replay.alive(step):
-                lines[one.stack.place][number] += rounded(one.asked)
-        grown = ((line, (sizes[-1] - sizes[0]) // (len(sizes) - 1)) for line, sizes in lines.items() if _grows(sizes))
-        return _sums(grown)
+            first = bisect_left(steps, one.begin)
+            last = len(steps) if one.end is None else bisect_left(steps, one.end)
+            if first < last:
+                sizes = lines.setdefault(one.stack.place, [0] * len(steps))
+                for number in range(first, last):
+                    sizes[number] += rounded(one.asked)
+        grown = {line: (sizes[-1] - sizes[0]) // (len(sizes) - 1) for line, sizes in lines.items() if _grows(sizes)}
+        return _sums((line, size) for line, size in grown.items() if size > ROUND)  # a loss or two is no leak
 
     @cached_property
     def failed(self) -> Explanation | None:
