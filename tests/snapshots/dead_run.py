@@ -1,6 +1,6 @@
 """A run that keeps more from step to step, and dies: `python -m tests.standin T4 tests/snapshots/dead_run.py FILE`.
 
-`dead_run.pickle` is what PyTorch's CUDA build wrote of it.
+`dead_run.pickle.gz` is what PyTorch 2.13 wrote of it; only the folders in its frames are other ones.
 """
 
 import sys
