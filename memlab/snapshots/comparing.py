@@ -76,7 +76,7 @@ class Comparison:
         yield _row("at the end", one.allocated, two.allocated)
         yield _row("reserved", one.reserved, two.reserved)
         yield ""
-        yield f"By your own lines, A {one.when}, B {two.when}:"
+        yield f"By your own lines, {one.when if one.when == two.when else f'A {one.when}, B {two.when}'}:"
         changed = [(line, sizes) for line, sizes in self.by_line.items() if sizes[0] != sizes[1]]
         yield from (f"{_row('', *sizes)}  {line}" for line, sizes in changed[:_MOST_LINES])
         if rest := changed[_MOST_LINES:]:

@@ -15,6 +15,7 @@ _PYTORCH = re.compile(
     r"-packages/torch/|/torch/((nn|optim|autograd|utils|cuda|distributed|amp|fx|_\w+)/|(functional|_\w+)\.py$)"
 )
 _INSTALLED = re.compile(r"(site|dist)-packages/|/lib(64)?/python\d|^[A-Za-z]:/.*/[Ll]ib/|^<frozen ")
+_PACKAGE = re.compile(r"-packages/(\w+)/")
 _NODE = re.compile(r"torch::autograd::(?:generated::)?(\w+)::apply")
 # What a frame says of the allocation, by "file:function" of Python or the function's name in C++.
 _SIGNS = {
@@ -110,7 +111,9 @@ def _look(filename: str, line: int, name: str) -> _Frame:
 
 def _line(file: str, line: int, name: str) -> str:
     path = PurePosixPath(file)
-    place = f"cell {path.stem}:{line}" if path.parent.name.startswith("ipykernel_") else f"{path.name}:{line}"
+    package = _PACKAGE.search(file)
+    place = f"cell {path.stem}" if path.parent.name.startswith("ipykernel_") else path.name
+    place = f"{package[1]}/{place}:{line}" if package else f"{place}:{line}"
     return place if name.startswith("<") else f"{place} in {name}"
 
 

@@ -23,6 +23,7 @@ from memlab.units import MIB, format_bytes
 
 _MOST_LINES, _MOST_CURES = 8, 5
 _LEAST_STEPS = 4  # the first makes the optimizer's states, so its growth is no leak
+_LEAST_SHARE = 0.01  # of what is allocated: less is no cure
 _LEAST_SIZE = MIB  # below it, equal sizes say nothing
 # What can be done about memory of each kind, and the notebook that teaches it.
 _CURES: Mapping[str, str] = {
@@ -37,6 +38,7 @@ _CURES: Mapping[str, str] = {
     Category.INPUT: "smaller batches, with accumulated gradients (notebook 03)",
     Category.TEMPORARY: "smaller batches (notebook 03), operations in place (07), torch.compile (14)",
 }
+_IN_PIECES = "smaller batches (notebook 03), or that tensor in pieces (13b)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,18 +121,21 @@ class SnapshotExplanation:
 
     @cached_property
     def could_go(self) -> list[tuple[int, str]]:
-        """The largest matters at that moment that have a cure: their bytes, and a sentence without a full stop."""
+        """The largest matters at that moment that have a cure, and what was asked for: their bytes, and a sentence without a full stop."""
         kinds: dict[str, Counter[str]] = {}
         for one, category in self._there:
             kind = self._kind(one, category)
             if kind in _CURES:
                 kinds.setdefault(kind, Counter())[one.stack.place] += one.size
         matters = [(sum(places.values()), _cure(kind, places)) for kind, places in kinds.items()]
+        if self.replay.failure:
+            matters.append(self._request(self.replay.failure[0]))
         held = self.replay.curve[self.moment]
         free = self.reserved - held
         if is_fragmented(0, 0, free, held):
             matters.append((free, f"gaps between tensors: {EXPANDABLE} (notebook 15)"))
-        return sorted(matters, reverse=True)[:_MOST_CURES]
+        large = [(size, text) for size, text in matters if size > held * _LEAST_SHARE]
+        return sorted(large, reverse=True)[:_MOST_CURES]
 
     @cached_property
     def segments(self) -> list[dict[str, Any]]:
@@ -151,6 +156,12 @@ class SnapshotExplanation:
         categories = self.replay.categories()
         allocations = enumerate(self.replay.allocations)
         return [(one, categories[place]) for place, one in allocations if one.lives(self.moment)]
+
+    def _request(self, entry: Mapping[str, Any]) -> tuple[int, str]:
+        """What failed, as one of the matters."""
+        stack = self.replay.read(entry.get("frames") or ())
+        where = "" if stack.place == UNRECORDED else f", {_at(stack.place)}"
+        return rounded(entry["size"]), f"the request itself{where}: {_CURES.get(stack.kind, _IN_PIECES)}"
 
     @cached_property
     def _logits(self) -> set[int]:
@@ -209,7 +220,7 @@ class SnapshotExplanation:
             return f"before the first of {count:,} recorded events"
         phase, steps = replay.phases[replay.peak - 1], sum(step < replay.peak for step in replay.steps)
         parts = [f"event {replay.peak:,} of {count:,}", f"in {phase}" if phase is not Phase.OTHER else ""]
-        parts.append(f"after {steps} optimizer {'step' if steps == 1 else 'steps'}" if replay.steps else "")
+        parts.append(f"after {steps} optimizer {'step' if steps == 1 else 'steps'}" if steps else "")
         return ", ".join(filter(None, parts))
 
     def _gaps(self) -> str:
@@ -306,7 +317,7 @@ def _plural(category: str) -> str:
 
 
 def _cure(kind: str, places: "Counter[str]") -> str:
-    largest = places.most_common(1)[0][0].rpartition(" via ")[2]
+    largest = places.most_common(1)[0][0]
     most = "" if len(places) == 1 else "most of it "
     name = "what is held over" if kind == Category.HELD else _plural(kind)
     return f"{name}, {most}{_at(largest)}: {_CURES[kind]}"
