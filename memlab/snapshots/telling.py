@@ -34,7 +34,7 @@ _CURES: Mapping[str, str] = {
     Category.OPTIMIZER_STATE: "a leaner optimizer (notebook 10), fewer trained weights (09)",
     Category.GRADIENT: "train fewer weights (notebook 09), shard over several GPUs (18)",
     Category.PARAMETER: "fewer bits (notebook 05), shard over several GPUs (18)",
-    Category.HELD: "let go of what is over, keep loss.item() rather than the loss (notebook 08)",
+    Category.HELD: "del what is over, keep loss.item() rather than the loss (notebook 08)",
     Category.INPUT: "smaller batches, with accumulated gradients (notebook 03)",
     Category.TEMPORARY: "smaller batches (notebook 03), operations in place (07), torch.compile (14)",
 }
@@ -121,7 +121,7 @@ class SnapshotExplanation:
 
     @cached_property
     def could_go(self) -> list[tuple[int, str]]:
-        """The largest matters at that moment that have a cure, and what was asked for: their bytes, and a sentence without a full stop."""
+        """The largest matters at that moment that have a cure, with the request: bytes, and a sentence for each."""
         kinds: dict[str, Counter[str]] = {}
         for one, category in self._there:
             kind = self._kind(one, category)
