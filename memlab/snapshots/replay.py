@@ -61,7 +61,8 @@ class Replay:
         phases: of each event, from its stack.
         steps: the number of events after which each optimizer step was over.
         peak: the number of events after which the most was allocated.
-        failure: the last request that failed, as the history has it, and the number of events before it; None: none.
+        failure: the last request that failed, as the history has it, and the number of events before it; None: none,
+            or the run went on.
     """
 
     snapshot: Snapshot
@@ -95,7 +96,7 @@ class Replay:
         self.peak = max(range(len(self.curve)), key=self.curve.__getitem__)
         self._follow_steps()
         failures = [(entry, number) for number, entry in enumerate(trace) if entry["action"] == "oom"]
-        self.failure = failures[-1] if failures else None
+        self.failure = failures[-1] if failures and not self._went_on(failures[-1][1]) else None
 
     @property
     def is_whole(self) -> bool:
@@ -117,6 +118,8 @@ class Replay:
         made = list(now.values())
         for number, entry in enumerate(self.snapshot.trace, 1):
             if entry["action"] == "alloc":
+                if stale := now.get(entry["addr"]):
+                    stale.end = number  # its free is not in the history
                 now[entry["addr"]] = self._made(entry["addr"], entry, number)
                 made.append(now[entry["addr"]])
             elif entry["action"] == self._free and (ended := now.pop(entry["addr"], None)):
@@ -160,6 +163,12 @@ class Replay:
             flags = [phase is Phase.OPTIMIZER for phase in self.phases]
         pairs = enumerate(pairwise([*flags, False]), 1)
         self.steps = [number for number, (now, after) in pairs if now and not after]
+
+    def _went_on(self, moment: int) -> bool:
+        """Whether the run trains after so many events: cuDNN, for one, asks for workspaces that it can do without."""
+        places = range(moment + 1, len(self.phases))
+        backward = next((place for place in places if self.phases[place] is Phase.BACKWARD), len(self.phases))
+        return any(step > backward for step in self.steps)
 
     def categories(self) -> dict[int, str]:
         """The category of each allocation, by its place in :attr:`allocations`: told, or inferred from its stack."""

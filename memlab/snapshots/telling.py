@@ -132,7 +132,8 @@ class SnapshotExplanation:
             matters.append(self._request(self.replay.failure[0]))
         held = self.replay.curve[self.moment]
         free = self.reserved - held
-        if is_fragmented(0, 0, free, held):
+        grows = any(segment.get("is_expandable") for segment in self.replay.snapshot.segments)
+        if is_fragmented(0, 0, free, held) and not grows:
             matters.append((free, f"gaps between tensors: {EXPANDABLE} (notebook 15)"))
         large = [(size, text) for size, text in matters if size > held * _LEAST_SHARE]
         return sorted(large, reverse=True)[:_MOST_CURES]

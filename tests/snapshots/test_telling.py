@@ -118,6 +118,36 @@ def test_the_reason_of_a_failure(tmp_path, asked, free, gaps, reason):
     assert "The last allocation before it was at train.py:3 in main." in str(said)
 
 
+def test_a_request_that_failed_and_did_no_harm(tmp_path):
+    """cuDNN asks for workspaces, and takes another algorithm where it gets none."""
+    torch = "/env/lib/python3.12/site-packages/torch"
+    step = frames(f"{torch}/optim/adam.py:9 step", "train.py:5 <module>")
+    oom = {"action": "oom", "device_free": 0, "size": GIB, "stream": 0}
+    trace = [event("alloc", 0, 512, frames("train.py:3 <module>")), oom, event("alloc", 512, 512, step)]
+    blocks = [(0, 512, "active_allocated"), (512, 512, "active_allocated")]
+    died = explain_snapshot(written(tmp_path, snapshot(trace, 2 * MIB, blocks)))
+    trace.insert(2, event("alloc", 1024, 512, frames(f"{torch}/autograd/function.py:9 apply")))
+    trace[3:3] = freed(1024, 512)
+    went_on = explain_snapshot(written(tmp_path, snapshot(trace, 2 * MIB, blocks)))
+    assert died.failed.asked == GIB
+    assert went_on.failed is None
+    assert "when the request failed" not in str(went_on)
+
+
+def test_a_free_that_is_missing_from_the_history(tmp_path):
+    trace = [event("alloc", 0, 512, frames(f"train.py:{line} main")) for line in (3, 4)]
+    said = explain_snapshot(written(tmp_path, snapshot(trace, 2 * MIB, [(0, 512, "active_allocated")])))
+    assert said.replay.curve == [0, 512, 512]
+    assert said.by_line == {"train.py:3 in main": 512}
+
+
+def test_who_has_expandable_segments_is_not_told_to_get_them(tmp_path):
+    content = snapshot([], GIB, [(0, GIB // 2, "active_allocated"), (GIB // 2, GIB // 2, "inactive")])
+    assert "expandable_segments" in str(explain_snapshot(written(tmp_path, content)))
+    content["segments"][0]["is_expandable"] = True
+    assert "expandable_segments" not in str(explain_snapshot(written(tmp_path, content)))
+
+
 def test_frames_tell_whose_line_and_which_part_of_a_step(tmp_path):
     torch_line = "/env/lib/python3.12/site-packages/torch/nn/modules/linear.py:134 forward"
     engine = [{"filename": "??", "line": 0, "name": "torch::autograd::generated::MmBackward0::apply(std::vector<int>)"}]
