@@ -56,7 +56,7 @@ def test_on_a_gpu_the_loop_runs_there(monkeypatch):
     monkeypatch.setattr(key_figures, "measure", lambda train, device, **settings: predict(train, **settings))
     shown = key_figure("99", train)
     assert [name for name, *_ in shown.rows] == [
-        "predicted for a T4, just now",
+        "predicted for the T4, just now",
         "measured on this Tesla T4, just now",
         "difference",
     ]
