@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from memlab.cli.functions import add_arguments, is_script, load_function, read_settings, read_value
 from memlab.cli.report import output_file, show, title
+from memlab.errors import BadValue
 from memlab.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "predict",
         help="predict what a train function, or a script as it is, would take on a GPU",
         usage="memlab predict FILE[:FUNCTION] [key=value ...] [--gpu CARD] [--world-size N] [--steps N] "
-        "[--budget SIZE] [--json FILE] [--snapshot FILE] [-- ARGUMENTS OF THE SCRIPT]\n"
+        "[--until MILESTONE] [--budget SIZE] [--json FILE] [--snapshot FILE] [-- ARGUMENTS OF THE SCRIPT]\n"
         "       memlab predict [OPTIONS] -- torchrun --nproc-per-node 8 FILE ... "
         "(or python, accelerate launch, deepspeed)",
         description="Run the function on a virtual GPU, which computes nothing, and print the peak memory that the "
@@ -31,6 +32,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--gpu", metavar="CARD", help=f"T4, A100-40GB, ... (default: {DEFAULT})")
     parser.add_argument(
         "--world-size", type=read_value, metavar="N", help="how many ranks train together (one of them)"
+    )
+    parser.add_argument(
+        "--until",
+        choices=("evaluation", "saved"),
+        help="run a script on behind its steps, until it has evaluated its model, or saved it, and made one step more",
     )
     parser.add_argument(
         "--snapshot",
@@ -55,6 +61,10 @@ def _predict_function(args: argparse.Namespace) -> int:
     from memlab.run import Run
     from memlab.vgpu.gpu import VirtualGpu
 
+    if args.until is not None:
+        raise BadValue(
+            f"--until {args.until} is for a script: give the file alone, without {args.target!r}'s function."
+        )
     train = load_function(args.target)
     settings = read_settings([*args.settings, *args.arguments])
     device = VirtualGpu(args.gpu, world_size=args.world_size, keeps_history=args.snapshot is not None)
@@ -72,7 +82,8 @@ def _predict_script(args: argparse.Namespace) -> int:
 
     launch = _launch(args)
     script, world_size = launch.command, launch.world_size if args.world_size is None else args.world_size
-    options = {"gpu": args.gpu, "ranks": (world_size, 0), "steps": args.steps, "budget": args.budget}
+    options = {"gpu": args.gpu, "ranks": (world_size, 0), "steps": args.steps}
+    options |= {"budget": args.budget, "until": args.until}
     answer = ask(script, **options, snapshot=args.snapshot)
     show(repr(script), answer.trace, args.json)
     _name_snapshot(args.snapshot)

@@ -38,12 +38,14 @@ def ask(
     is_endless: bool = False,
     is_quiet: bool = False,
     snapshot: str | Path | None = None,
+    until: str | None = None,
 ) -> Answer:
     """Run a script in a new process: predicted, where a card is named, else measured. Of so many ``ranks``, one.
 
-    What it prints comes out on this process's stderr, unless ``is_quiet``. ``is_endless``: on a
-    card with the same kernels and room for everything. ``snapshot``: a file, as for :func:`memlab.predict`. When this
-    returns, the process is gone and so are the files that a predicted script has written.
+    What it prints comes out on this process's stderr, unless ``is_quiet``. ``is_endless``: on a card with the same
+    kernels and room for everything. ``snapshot``: a file, as for :func:`memlab.predict`. ``until``: see
+    :class:`memlab.script.run.ScriptRun`. When this returns, the process is gone and so are the files that a predicted
+    script has written.
 
     Raises:
         MemlabError: what came in the way, see :meth:`memlab.script.Script.predict`.
@@ -55,7 +57,7 @@ def ask(
         "steps": steps,
     }
     request |= {"gpu": gpu, "ranks": ranks, "device": device, "budget": budget, "is_endless": is_endless}
-    request |= {"keeps_history": snapshot is not None}
+    request |= {"keeps_history": snapshot is not None, "until": until}
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
         status = _run(request | {"folder": folder}, script.environment, Path(folder), is_quiet)
         file = Path(folder, "answer.json")

@@ -2,19 +2,20 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from typing import cast
 
 import torch
 
 from memlab.devices import Device
-from memlab.errors import BadTrain, Stopped
+from memlab.errors import BadTrain, ScriptFailed, Stopped
 from memlab.protocol import Train
 from memlab.run import Run
 from memlab.script.command import Command
 from memlab.script.eager import EAGER
 from memlab.script.steps import PATIENCE, Steps
+from memlab.script.until import MILESTONES, Until
 from memlab.trace import Trace
 from memlab.units import format_bytes
 
@@ -28,9 +29,21 @@ class ScriptRun(Run):
 
     After the last step the script is cut off: it sees an error that no ``except Exception`` catches, and if it goes on,
     again at its next operator.
+
+    Args:
+        until: what the script shall have done as well, a key of ``MILESTONES``. It is cut off after the step in which,
+            or before which, it did.
     """
 
-    def __init__(self, script: Command, device: Device, *, steps: int = 3, budget: str | int | None = None):
+    def __init__(
+        self,
+        script: Command,
+        device: Device,
+        *,
+        steps: int = 3,
+        budget: str | int | None = None,
+        until: str | None = None,
+    ):
         super().__init__(cast(Train, script), {}, device, steps=steps, budget=budget)
         self._script = script
         self.settings = {"arguments": " ".join(script.arguments)} if script.arguments else {}
@@ -38,13 +51,15 @@ class ScriptRun(Run):
         self.exit_code: object = None  # what the script gave to sys.exit
         self._cut_off = threading.Event()
         self._followed = Steps(self._on_loss, self._on_step)
+        self._until = None if until is None else Until(until)
 
     @property
     def progress(self) -> str:
         """Where it is: ``"step 1 of 3, backward 12 of 40"``, as many as the step before it had."""
         steps = self._followed
         known = f" of {steps.backwards_before}" if steps.backwards_before > steps.backwards else ""
-        return f"step {len(self.steps) + 1} of {self._count}, backward {steps.backwards + 1}{known}"
+        of = f" of {self._count}" if len(self.steps) < self._count else ""
+        return f"step {len(self.steps) + 1}{of}, backward {steps.backwards + 1}{known}"
 
     def trace(self) -> Trace:
         """Return what is known so far; with what the steps after the first take, which also has all that is set up."""
@@ -54,6 +69,8 @@ class ScriptRun(Run):
     def _own_notes(self) -> Iterator[str]:
         if self._followed.counts_backwards:
             yield WITHOUT_OPTIMIZER
+        if self._until and len(self.steps) > self._count:
+            yield from self._on_milestone(self._until.milestone)
         first, *others = (step.peak_allocated or 0 for step in self.steps)
         if others and not self.oom and max(others) < first:
             yield (
@@ -61,11 +78,20 @@ class ScriptRun(Run):
                 f"others takes {format_bytes(max(others))}."
             )
 
+    def _on_milestone(self, milestone: str) -> Iterator[str]:
+        *before, last = (step.peak_allocated or 0 for step in self.steps)
+        what = "evaluates its model" if milestone == "evaluation" else "saves"
+        yield (
+            f"The script {what} after step {len(self.steps) - 1}. From there to the end of the next step the peak is "
+            f"{format_bytes(last)}, in the steps before it {format_bytes(max(before))}."
+        )
+
     def complete(self) -> Trace:
-        """Run the script until its steps are made, or it ends.
+        """Run the script until its steps are made and what it shall have done is done, or it ends.
 
         Raises:
             BadTrain: it has ended without a step.
+            ScriptFailed: it has ended without what it shall have done.
             Exception: what the script raises.
         """
         with self:
@@ -83,7 +109,7 @@ class ScriptRun(Run):
         self._this_step = ExitStack()
         with suppress(Stopped), self._this_step:
             self._open_step()
-            with self._followed.followed():
+            with self._followed.followed(), self._until.followed() if self._until else nullcontext():
                 self._run_to_its_end()
             if self._tracker.failed is not None:  # and the script caught that
                 raise torch.OutOfMemoryError(self._tracker.failed.message)
@@ -94,6 +120,17 @@ class ScriptRun(Run):
         except SystemExit as exit_:
             self.exit_code = exit_.code
         self.has_ended = True
+        if self._until and self.steps:
+            self._end_with(self._until)
+
+    def _end_with(self, until: Until) -> None:
+        """The script has ended after its last step, perhaps with what it should do."""
+        if not until.reached:
+            raise ScriptFailed(
+                f"{self._script.__name__} ended after {len(self.steps)} steps and has not once "
+                f"{MILESTONES[until.milestone]} after its first step: give the options with which it does early."
+            )
+        self._yielded.append(None)
 
     def _open_step(self) -> None:
         self._loss: float | None = None
@@ -101,6 +138,8 @@ class ScriptRun(Run):
 
     def _on_loss(self, loss: torch.Tensor) -> None:
         self._tracker.yielded(loss)
+        if self._until:
+            self._until.see_backward()
         if self._device.computes:
             self._loss = (self._loss or 0.0) + float(loss.detach())
 
@@ -108,10 +147,18 @@ class ScriptRun(Run):
         """A step of the script is over: so is ours, and the next one begins, or the script is cut off."""
         self._yielded.append(self._loss)
         self._this_step.close()
-        if len(self.steps) < self._count:
+        if self._goes_on():
             self._open_step()
             return
         self._cut_off.set()
         self._tracker.stopping, self._every = self._cut_off, True
         self._open_step()
         raise Stopped
+
+    def _goes_on(self) -> bool:
+        """Whether there is more to be seen."""
+        made = len(self.steps) >= self._count
+        if self._until is None or self._until.reached:
+            return not made
+        self._until.is_watching, self._until.shortens = True, made
+        return True

@@ -33,9 +33,12 @@ class Script(Command):
         steps: int = 3,
         budget: str | int | None = None,
         snapshot: str | Path | None = None,
+        until: str | None = None,
         **settings: Any,
     ) -> Trace:
         """What :func:`memlab.predict` does with it; ``world_size`` is what ``torchrun`` would tell it.
+
+        ``until="evaluation"`` or ``"saved"``: the script runs on behind its steps until it has done that too.
 
         Raises:
             BadTrain: it made no step.
@@ -44,7 +47,7 @@ class Script(Command):
             MemlabError: as :func:`memlab.predict`.
         """
         ranks, script = (world_size, global_rank), self.with_options(**settings)
-        return ask(script, gpu=gpu, ranks=ranks, steps=steps, budget=budget, snapshot=snapshot).trace
+        return ask(script, gpu=gpu, ranks=ranks, steps=steps, budget=budget, snapshot=snapshot, until=until).trace
 
     def want(self, *, gpu: str, steps: int, budget: int | None, **settings: Any) -> Trace:
         """As :meth:`predict`, but nothing that it prints is seen, and None is a card with all the memory that it wants.

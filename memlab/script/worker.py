@@ -40,7 +40,7 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     options = follow_parsers()
     try:
         device: Any = _device(request)
-        run = ScriptRun(script, device, steps=request["steps"], budget=request["budget"])
+        run = ScriptRun(script, device, steps=request["steps"], budget=request["budget"], until=request["until"])
         if not device.computes:
             refused = _set_apart(folder)
         with nullcontext() if device.computes else _telling(run):

@@ -1,0 +1,98 @@
+"""Scripts that evaluate and save behind the steps that are asked for."""
+
+import pytest
+
+from memlab.errors import BadValue, ScriptFailed
+from memlab.script.until import Until
+
+HEAD = """
+    import sys
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = nn.Linear(64, 64).to(device)
+    optimizer = torch.optim.SGD(model.parameters())
+    data = TensorDataset(torch.ones(4000, 64))
+    train, test = DataLoader(data, batch_size=8), DataLoader(data, batch_size=1000)
+
+    @torch.no_grad()
+    def evaluate():
+        model.eval()
+        kept = [model(x.to(device)) for x, in test]
+        model.train()
+
+    def epoch():
+        for x, in train:
+            model(x.to(device)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def body(text):
+    """A script: its head, and these lines behind it."""
+    return HEAD + "\n".join(f"    {line}" for line in text.strip().splitlines()) + "\n"
+
+
+def peaks(trace):
+    return [step.peak_allocated for step in trace.steps]
+
+
+def test_the_epoch_is_cut_short_and_the_evaluation_is_not(run_script):
+    plain = peaks(run_script(body("epoch()")).complete())
+    trace = run_script(body("while True:\n    epoch()\n    evaluate()"), until="evaluation").complete()
+    *before, last = peaks(trace)
+    assert before == plain
+    of_batch = 1000 * 64 * 4
+    assert last - plain[-1] > 4 * of_batch  # four batches' outputs are kept
+    (note,) = trace.notes
+    assert note.startswith(
+        "The script evaluates its model after step 3. From there to the end of the next step the peak"
+    )
+
+
+def test_it_may_come_at_the_end_of_the_script(run_script):
+    trace = run_script(body("epoch()\nevaluate()"), until="evaluation", steps=2).complete()
+    assert len(trace.steps) == 3
+    assert peaks(trace)[2] > peaks(trace)[1]
+
+
+def test_an_evaluation_before_the_first_step_is_not_waited_for(run_script):
+    run = run_script(body("evaluate()\nepoch()"), until="evaluation")
+    with pytest.raises(
+        ScriptFailed, match=r"script.py ended after 3 steps and has not once called its model in eval mo"
+    ):
+        run.complete()
+
+
+def test_a_frozen_model_in_eval_mode_is_no_evaluation(run_script):
+    encoder = "encoder = nn.Linear(64, 64).to(device).eval().requires_grad_(False)\n"
+    loop = "for x, in train:\n    with torch.no_grad():\n        x = encoder(x.to(device))\n"
+    step = "    model(x).sum().backward()\n    optimizer.step()\n"
+    trace = run_script(body(f"{encoder}{loop}{step}evaluate()"), until="evaluation").complete()
+    assert len(trace.steps) == 4
+
+
+@pytest.mark.parametrize(
+    "save",
+    ["torch.save(state, 'x.pt')", "import safetensors.torch\nsafetensors.torch.save_file(state, 'x.safetensors')"],
+)
+def test_a_state_dict_that_is_gathered_on_the_card_counts(run_script, save, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    state = "state = {name: value.repeat(100, *[1] * (value.dim() - 1)) for name, value in model.state_dict().items()}"
+    *before, last = peaks(run_script(body(f"epoch()\n{state}\n{save}"), until="saved").complete())
+    assert last - max(before) > 90 * 64 * 65 * 4
+
+
+def test_memory_that_runs_out_there_is_told(run_script):
+    large = "model.eval()\nwith torch.no_grad():\n    model(torch.ones(100_000, 64, device=device))"
+    trace = run_script(body(f"epoch()\n{large}"), until="evaluation", budget="24 MiB").complete()
+    assert len(trace.steps) == 4
+    assert trace.oom.op == "aten.ones"
+
+
+def test_unknown_words_are_refused():
+    with pytest.raises(BadValue, match="until='checkpoint' is not known: give one of evaluation, saved"):
+        Until("checkpoint")
