@@ -82,7 +82,7 @@ def loaded_by(statement: str) -> set[str]:
         "import memlab.trace, memlab.oom, memlab.explaining, memlab.units, memlab.errors, memlab.files",
         "import memlab.cli",
         "import memlab.vgpu",
-        "import memlab.script.advice, memlab.script.net",
+        "import memlab.script.plan, memlab.script.net",
     ],
 )
 def test_a_light_import_loads_nothing_heavy(statement):

@@ -1,6 +1,7 @@
 """``memlab predict FILE[:FUNCTION] --gpu T4``: what a ``train`` function, or a script, would take on a GPU."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,20 +78,25 @@ def _predict_function(args: argparse.Namespace) -> int:
 
 
 def _predict_script(args: argparse.Namespace) -> int:
-    from memlab.script.advice import changes
     from memlab.script.child import ask
+    from memlab.script.plan import plan
+    from memlab.vgpu.cards import find_card
 
     launch = _launch(args)
     script, world_size = launch.command, launch.world_size if args.world_size is None else args.world_size
-    options = {"gpu": args.gpu, "ranks": (world_size, 0), "steps": args.steps}
-    options |= {"budget": args.budget, "until": args.until}
-    answer = ask(script, **options, snapshot=args.snapshot)
+    options = {"gpu": args.gpu, "ranks": (world_size, 0), "until": args.until}
+    answer = ask(script, **options, steps=args.steps, budget=args.budget, snapshot=args.snapshot)
     show(repr(script), answer.trace, args.json)
     _name_snapshot(args.snapshot)
     if answer.trace.oom:
-        for line in changes(script, answer, args.gpu, world_size, args.budget and parse_bytes(args.budget)):
+        room = find_card(args.gpu).room if args.budget is None else parse_bytes(args.budget)
+        for line in plan(script, answer, **options, room=room, tell=_tell):
             print(line, flush=True)
     return 0
+
+
+def _tell(sentence: str) -> None:
+    print(f"memlab: {sentence}", file=sys.stderr, flush=True)
 
 
 def _launch(args: argparse.Namespace) -> "Launch":

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,17 @@ SNAPSHOT = "snapshot.pickle"  # in the folder of the process
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a run: its trace, and the options that the script has with the values that they had."""
+    """What came of a run.
+
+    Attributes:
+        trace: of it.
+        options: those that the script has, with the values that they had.
+        edits: what was changed in it, as lines for its source.
+    """
 
     trace: Trace
-    options: tuple[Option, ...]
+    options: tuple[Option, ...] = ()
+    edits: tuple[str, ...] = ()
 
 
 def ask(
@@ -39,13 +47,14 @@ def ask(
     is_quiet: bool = False,
     snapshot: str | Path | None = None,
     until: str | None = None,
+    edits: Sequence[str] = (),
 ) -> Answer:
     """Run a script in a new process: predicted, where a card is named, else measured. Of so many ``ranks``, one.
 
     What it prints comes out on this process's stderr, unless ``is_quiet``. ``is_endless``: on a card with the same
     kernels and room for everything. ``snapshot``: a file, as for :func:`memlab.predict`. ``until``: see
-    :class:`memlab.script.run.ScriptRun`. When this returns, the process is gone and so are the files that a predicted
-    script has written.
+    :class:`memlab.script.run.ScriptRun`; ``edits``: :mod:`memlab.script.edits`. When this returns, the process is gone
+    and so are the files that a predicted script has written.
 
     Raises:
         MemlabError: what came in the way, see :meth:`memlab.script.Script.predict`.
@@ -57,7 +66,7 @@ def ask(
         "steps": steps,
     }
     request |= {"gpu": gpu, "ranks": ranks, "device": device, "budget": budget, "is_endless": is_endless}
-    request |= {"keeps_history": snapshot is not None, "until": until}
+    request |= {"keeps_history": snapshot is not None, "until": until, "edits": edits}
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
         status = _run(request | {"folder": folder}, script.environment, Path(folder), is_quiet)
         file = Path(folder, "answer.json")
@@ -68,7 +77,8 @@ def ask(
             raise getattr(errors, answer["error"])(answer["message"])
         if snapshot is not None:
             write_atomically(snapshot, Path(folder, SNAPSHOT).read_bytes())
-    return Answer(Trace.from_json(answer["trace"]), tuple(Option(**option) for option in answer["options"]))
+    options = tuple(Option(**option) for option in answer["options"])
+    return Answer(Trace.from_json(answer["trace"]), options, tuple(answer["edits"]))
 
 
 def _run(request: dict[str, Any], variables: dict[str, str], folder: Path, is_quiet: bool) -> int:

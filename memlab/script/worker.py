@@ -16,6 +16,7 @@ from memlab.devices import Device, open_device
 from memlab.errors import BadTrain, MemlabError, Refused, ScriptFailed
 from memlab.script.child import SNAPSHOT
 from memlab.script.command import Command
+from memlab.script.edits import Edits
 from memlab.script.net import Net
 from memlab.script.options import follow_parsers, of_constants
 from memlab.script.overlay import Overlay
@@ -43,12 +44,13 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
         run = ScriptRun(script, device, steps=request["steps"], budget=request["budget"], until=request["until"])
         if not device.computes:
             refused = _set_apart(folder)
-        with nullcontext() if device.computes else _telling(run):
+        edits = Edits(request["edits"])
+        with nullcontext() if device.computes else _telling(run), edits.applied():
             trace = run.complete().to_json()
         if request["keeps_history"]:
             device.save_snapshot(folder / SNAPSHOT)
         found = options or of_constants(script.path, vars(sys.modules["__main__"]))
-        return {"trace": trace, "options": [asdict(option) for option in found]}
+        return {"trace": trace, "options": [asdict(option) for option in found], "edits": edits.lines}
     except BadTrain as error:
         return _error(_without_step(script, run, refused) if run.has_ended else error)
     except MemlabError as error:

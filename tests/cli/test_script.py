@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from memlab import cli
-from memlab.script import advice
+from memlab.script import plan
 from memlab.trace import Trace
 
 SCRIPT = """
@@ -49,11 +49,23 @@ def test_the_arguments_of_a_script_stand_behind_two_dashes(script, tmp_path, cap
 
 
 def test_out_of_memory_is_told_with_what_to_change(script, capfd, monkeypatch):
-    monkeypatch.setattr(advice, "changes", lambda script, answer, *where: [script, *where, answer.options[1].value])
+    def told(script, answer, tell, **where):
+        tell("trying")
+        return [script, where, answer.options[1].value]
+
+    monkeypatch.setattr(plan, "plan", told)
     assert cli.main(["predict", script, "--gpu", "T4", "batch_size=50000000", "--budget", "10 GiB"]) == 0
-    lines = capfd.readouterr().out.splitlines()
+    out, err = capfd.readouterr()
+    lines = out.splitlines()
     assert "CUDA out of memory. Tried to allocate 11.92 GiB" in "".join(lines)
-    assert lines[-5:] == ["train.py --batch-size=50000000", "T4", "None", str(10 * 2**30), "50000000"]
+    where = {"gpu": "T4", "ranks": (None, 0), "until": None, "room": 10 * 2**30}
+    assert lines[-3:] == ["train.py --batch-size=50000000", str(where), "50000000"]
+    assert "memlab: trying\n" in err
+
+
+def test_only_a_script_evaluates(script, capsys):
+    assert cli.main(["predict", f"{script}:train", "--until", "evaluation"]) == 2
+    assert "--until evaluation is for a script" in capsys.readouterr().err
 
 
 def test_a_launcher_stands_behind_two_dashes_as_it_is_written(script, tmp_path, capfd):

@@ -6,9 +6,8 @@ from textwrap import dedent
 import pytest
 
 from memlab.errors import BadValue
-from memlab.script import Script, advice
+from memlab.script import Script
 from memlab.script.options import Option, follow_parsers, leaner, of_constants
-from memlab.units import GIB, format_bytes
 
 SOURCE = """
     import argparse
@@ -94,48 +93,3 @@ def test_the_most_promising_options_are_tried_first():
         ("block_size", 512),
         ("hidden_dim", 256),
     ]
-
-
-class _Trace:
-    def __init__(self, peak):
-        self.peak_allocated = self.peak_reserved = peak
-        self.peak_text = format_bytes(peak)
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """Answers in the place of predictions: a need for each command line; those that it lacks fail."""
-    needs = {"": 40, "--batch-size=16": 25, "--block=512": 13, "--amp": 40, "--width=128": 39, "--layers=6": 30}
-    lines = []
-
-    def ask(command, **options):
-        assert options == {"gpu": "T4", "ranks": (8, 0), "steps": 2, "is_endless": True, "is_quiet": True}
-        lines.append(" ".join(command.arguments))
-        if lines[-1] not in needs:
-            raise BadValue("it does not run so")
-        return advice.Answer(_Trace(needs[lines[-1]] * GIB), ())
-
-    monkeypatch.setattr(advice, "ask", ask)
-    return lines
-
-
-def test_the_three_settings_that_save_the_most_are_told(path, asked):
-    options = (
-        *(Option("--batch-size", 32), Option("--block", 1024), Option("--amp", False, is_switch=True)),
-        *(Option("--layers", 12), Option("--width", 256), Option("--crop", 64), Option("--heads", 8)),
-    )
-    lines = list(advice.changes(Script(path), advice.Answer(_Trace(14 * GIB), options), "T4", 8))
-    assert len(asked) == 1 + advice.MOST_TRIED
-    assert lines == [
-        "With room enough it would take 40.0 GiB.",
-        "--block 1024 -> 512: 13.0 GiB, which fits",
-        "--batch-size 32 -> 16: 25.0 GiB",
-        "--layers 12 -> 6: 30.0 GiB",
-    ]
-    assert asked[1] == "--batch-size=16"
-
-
-def test_where_nothing_can_be_tried_nothing_is_told(path, asked):
-    answer = advice.Answer(_Trace(14 * GIB), (Option("--seed", 3),))
-    assert list(advice.changes(Script(path), answer, "T4")) == []
-    assert asked == []

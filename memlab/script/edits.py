@@ -1,0 +1,176 @@
+"""Changes of a script that need no option of it: what one line more in its source would do, done while it runs.
+
+They are tried in predictions (:mod:`memlab.script.plan`). What a script does already saves nothing.
+"""
+
+import functools
+import importlib.util
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from memlab.patching import Change, Patches
+from memlab.script.plan import ACCUMULATE
+from memlab.vgpu.refusals import where
+
+BUDGET = 0.5  # of the activations that a compiled block would keep
+FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
+
+
+class Edits:
+    """A context in which changes are made to the script that runs.
+
+    Args:
+        names: of ``plan.EDITS``, and ``plan.ACCUMULATE``.
+
+    Attributes:
+        lines: what was changed, as lines for the source; filled while the script runs.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self._names = names
+        self.lines: list[str] = []
+        self._inside: dict[int, ExitStack] = {}  # contexts of the models that are at work
+        self._known: set[int] = set()  # models that were seen, and their parts
+        self._waits = False  # for the second batch, with the gradients of the first
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The context."""
+        if not self._names:
+            yield
+            return
+        hooks = nn.modules.module
+        with ExitStack() as undo:
+            undo.callback(hooks.register_module_forward_pre_hook(self._enter).remove)
+            undo.callback(hooks.register_module_forward_hook(self._leave, always_call=True).remove)
+            undo.enter_context(Patches(self._changes))
+            yield
+
+    def _changes(self) -> Iterator[Change]:
+        if "fused" in self._names:
+            for optimizer in FUSED:
+                yield optimizer, "__init__", self._fuse(optimizer.__init__)
+        if "adam8bit" in self._names and importlib.util.find_spec("bitsandbytes"):
+            optim = importlib.import_module("bitsandbytes.optim")
+            for name in ("Adam", "AdamW"):
+                yield torch.optim, name, self._replaced(name, getattr(optim, f"{name}8bit"))
+
+        if ACCUMULATE in self._names:
+            yield torch.optim.Optimizer, "__init__", self._step_later(torch.optim.Optimizer.__init__)
+            yield nn.Module, "zero_grad", self._unless_waiting(nn.Module.zero_grad)
+
+    def _tell(self, line: str) -> None:
+        if line not in self.lines:
+            self.lines.append(line)
+
+    def _fuse(self, init: Callable[..., None]) -> Callable[..., None]:
+        def initialised(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            if not kwargs.get("foreach") and not kwargs.get("fused"):
+                kwargs["fused"] = True
+                self._tell(f"{where()}: {type(optimizer).__name__}(..., fused=True)")
+            init(optimizer, *args, **kwargs)
+
+        return initialised
+
+    def _step_later(self, init: Callable[..., None]) -> Callable[..., None]:
+        """An optimizer that steps each second time; PyTorch's schedulers and scalers call what it has itself."""
+
+        def initialised(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            init(optimizer, *args, **kwargs)
+            count = itertools.count(1)
+
+            def step_later(*args: Any, **kwargs: Any) -> Any:
+                self._waits = next(count) % 2 == 1
+                return None if self._waits else type(optimizer).step(optimizer, *args, **kwargs)
+
+            optimizer.step = step_later
+            optimizer.zero_grad = self._unless_waiting(optimizer.zero_grad)
+
+        return initialised
+
+    def _unless_waiting(self, zero_grad: Callable[..., None]) -> Callable[..., None]:
+        return functools.wraps(zero_grad)(lambda *args, **kwargs: None if self._waits else zero_grad(*args, **kwargs))
+
+    def _replaced(self, name: str, optimizer: type) -> Callable[..., Any]:
+        def made(*args: Any, fused: object = None, foreach: object = None, **kwargs: Any) -> Any:
+            self._tell(f"{where()}: bitsandbytes.optim.{name}8bit in the place of {name}")
+            return optimizer(*args, **kwargs)
+
+        return made
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        """A module is called: the first time that one is which no other one has called, it is the model."""
+        if (
+            id(module) not in self._known
+            and torch.is_grad_enabled()
+            and any(p.requires_grad for p in module.parameters())
+        ):
+            self._known |= {id(part) for part in module.modules()}
+            self._inside[id(module)] = ExitStack()
+            if "checkpointing" in self._names:
+                self._checkpoint(module)
+            if "compile" in self._names:
+                self._compile(module)
+        if id(module) in self._inside:
+            for context in self._contexts():
+                self._inside[id(module)].enter_context(context)
+
+    def _leave(self, module: nn.Module, *rest: Any) -> None:
+        if id(module) in self._inside:
+            self._inside[id(module)].close()
+
+    def _contexts(self) -> Iterator[AbstractContextManager[Any]]:
+        if "autocast" in self._names:
+            dtype, scaled = torch.bfloat16, ""
+            if not torch.cuda.is_bf16_supported(including_emulation=False):
+                dtype, scaled = torch.float16, ", and the loss through a torch.amp.GradScaler"
+            self._tell(
+                f"before {where()}: model.forward = torch.autocast('cuda', dtype={dtype})(model.forward){scaled}"
+            )
+            yield torch.autocast("cuda", dtype=dtype)
+        if "offload" in self._names:
+            self._tell(f"{where()}: the model's call within `with torch.autograd.graph.save_on_cpu(pin_memory=True):`")
+            yield torch.autograd.graph.save_on_cpu(pin_memory=True)
+
+    def _checkpoint(self, model: nn.Module) -> None:
+        inner: Any = getattr(model, "module", model)
+        if hasattr(inner, "gradient_checkpointing_enable"):
+            arguments = "gradient_checkpointing_kwargs={'use_reentrant': False}"
+            inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self._tell(f"before {where()}: model.gradient_checkpointing_enable({arguments})")
+            return
+        wrapped = "functools.partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)"
+        for block in self._blocks(model, f"block.forward = {wrapped}"):
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+
+    def _compile(self, model: nn.Module) -> None:
+        config: Any = importlib.import_module("torch._functorch.config")
+        config.activation_memory_budget = BUDGET
+        for block in self._blocks(
+            model, f"block.compile(), and torch._functorch.config.activation_memory_budget = {BUDGET}"
+        ):
+            block.compile()
+
+    def _blocks(self, model: nn.Module, change: str) -> list[nn.Module]:
+        """The blocks of the model, each of which is changed."""
+        found = dict(_stacks(model))
+        if found:
+            self._tell(f"before {where()}: for block in [{', '.join(f'*model.{path}' for path in found)}]: {change}")
+        return [block for stack in found.values() for block in stack]
+
+
+def _stacks(model: nn.Module) -> Iterator[tuple[str, list[nn.Module]]]:
+    """Paths of the model's stacks of blocks: lists with at least two modules of one class, which has parts."""
+    inside: list[str] = []
+    for path, part in model.named_modules():
+        if isinstance(part, nn.ModuleList | nn.Sequential) and not path.startswith(tuple(inside)):
+            blocks = [child for child in part if any(True for _ in child.children())]
+            if len(blocks) > len({type(block) for block in blocks}) and any(True for _ in part.parameters()):
+                inside.append(f"{path}.")
+                yield path, list(part)

@@ -1,0 +1,224 @@
+"""How a script that runs out of memory fits: its own options and changes of its source, each tried in a prediction."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from memlab.errors import MemlabError
+from memlab.script.child import Answer, ask
+from memlab.script.command import Command
+from memlab.script.options import Option, leaner
+from memlab.text import listed
+from memlab.units import format_bytes
+
+# Changes of the source that :mod:`memlab.script.edits` makes.
+EDITS = ("autocast", "checkpointing", "compile", "fused", "adam8bit", "offload")
+ACCUMULATE = "accumulate"  # the gradients of two batches: of more, the second has all in memory that the others have
+STEPS = 2  # the second has all that stays
+MOST_OPTIONS = 4
+MOST_TOLD = 3
+WORTH_HAVING = 0.99  # of the peak without it
+
+
+@dataclass(frozen=True)
+class Move:
+    """One change: of an option's value, or of the source.
+
+    Attributes:
+        option: the one that gets another value, with the one that it has; None for a change of the source.
+        value: the other one.
+        edit: of ``EDITS``.
+    """
+
+    option: Option | None = None
+    value: Any = None
+    edit: str = ""
+
+    @property
+    def name(self) -> str:
+        """The move in a few words."""
+        if self.option is None:
+            return self.edit
+        if isinstance(self.option.value, bool):
+            return self.option.word(self.value)
+        return f"{self.option.flag} {self.option.value} -> {self.value}"
+
+    @property
+    def batches(self) -> int:
+        """How many smaller batches make one of those without the move; 1 if it is not about their size."""
+        is_batch = self.option is not None and "batch" in self.option.name and isinstance(self.value, int)
+        return self.option.value // self.value if self.option and is_batch else 1
+
+    @property
+    def keeps_the_result(self) -> bool:
+        """Whether the same model is trained on the same numbers, but for rounding."""
+        return self.option is None or self.batches > 1 or isinstance(self.option.value, bool)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Some moves together, and what the script then takes.
+
+    Attributes:
+        moves: what was changed.
+        lines: the changes of the source as they would be written, with their places.
+        peak: bytes allocated at most.
+        reserved: bytes reserved at most.
+        seconds: an estimate of the time for as many samples as a step has without them; None if there is none.
+    """
+
+    moves: tuple[Move, ...]
+    lines: tuple[str, ...]
+    peak: int
+    reserved: int
+    seconds: float | None
+
+    @property
+    def keeps_the_result(self) -> bool:
+        """Whether all the moves do."""
+        return all(move.keeps_the_result for move in self.moves)
+
+    def told(self, whole: "Attempt") -> Iterator[str]:
+        """The lines that tell it, beside what the script takes as it is."""
+        time = ""
+        if self.seconds and whole.seconds:
+            time = f", about {self.seconds / whole.seconds:.2g} times as long"
+        yield f"- {listed([move.name for move in self.moves])}: {format_bytes(self.peak)}{time}"
+        yield from (f"    {line}" for line in self.lines)
+
+
+class Plan:
+    """What is tried for a script that has run out of memory.
+
+    Args:
+        predicted: asks for a prediction of a command with changes of its source, with all the memory that it wants.
+        command: the script.
+        options: those that it has.
+        room: bytes that may be reserved.
+        tell: called with a sentence about what is being tried.
+    """
+
+    def __init__(
+        self,
+        predicted: Callable[[Command, Sequence[str]], Answer],
+        command: Command,
+        options: Sequence[Option],
+        room: int,
+        tell: Callable[[str], None],
+    ):
+        self._predicted = predicted
+        self._command = command
+        self._moves = [Move(edit=name) for name in EDITS]
+        self._moves += [Move(option, value) for option, value in leaner(list(options))[:MOST_OPTIONS]]
+        accumulated = (option for option in options if re.search("accum", option.name) and type(option.value) is int)
+        self._accumulated = next(accumulated, None)
+        self._room = room
+        self._tell = tell
+
+    def lines(self) -> Iterator[str]:
+        """What the script needs, and with what it fits, the fastest first; what was tried besides."""
+        whole = self._attempt()
+        assert whole is not None  # it has run before
+        yield f"With room enough it would take {format_bytes(whole.peak)}."
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = list(pool.map(self._alone, self._moves))
+        singles = [one for one in found if one and one.peak < WORTH_HAVING * whole.peak]
+        yield from self._told(whole, singles)
+        useless = [move.name for move, one in zip(self._moves, found, strict=True) if one not in singles]
+        if useless:
+            yield f"Tried, and of no use here: {listed(useless)}."
+
+    def _told(self, whole: Attempt, singles: Sequence[Attempt]) -> Iterator[str]:
+        fitting = [one for one in singles if self._fits(one)]
+        if not any(one.keeps_the_result for one in fitting):
+            fitting += filter(None, [self._together(singles)])
+        if not fitting:
+            yield "Nothing that was tried makes it fit. What saves the most:"
+            fitting = sorted(singles, key=lambda one: one.peak)
+        else:
+            yield "It fits with one of these, the fastest first (by estimates, for the same number of samples):"
+            fitting.sort(key=lambda one: (not one.keeps_the_result, one.seconds or 0))
+        for one in fitting[:MOST_TOLD]:
+            yield from one.told(whole)
+
+    def _fits(self, attempt: Attempt) -> bool:
+        return attempt.reserved <= self._room
+
+    def _alone(self, move: Move) -> Attempt | None:
+        """One move; of a smaller batch the largest that fits, or the smallest that there is."""
+        found = self._attempt(move)
+        if found and move.batches > 1 and move.value > 1 and not self._fits(found):
+            return self._alone(Move(move.option, move.value // 2))
+        return found
+
+    def _together(self, singles: Sequence[Attempt]) -> Attempt | None:
+        """As few moves together as make it fit, those that save the most first; none that changes what is trained."""
+        moves: tuple[Move, ...] = ()
+        for one in sorted((one for one in singles if one.keeps_the_result), key=lambda one: one.peak):
+            moves += one.moves
+            if len(moves) > 1 and (found := self._attempt(*moves)) and self._fits(found):
+                return self._without_the_rest(found)
+        return None
+
+    def _without_the_rest(self, found: Attempt) -> Attempt:
+        """The same without a move that it fits without as well, which only takes time."""
+        for move in found.moves[:-1]:
+            rest = tuple(one for one in found.moves if one is not move)
+            if len(rest) > 1 and (fewer := self._attempt(*rest)) and self._fits(fewer):
+                return self._without_the_rest(fewer)
+        return found
+
+    def _attempt(self, *moves: Move) -> Attempt | None:
+        """What the script takes with these changes; None where it does not run so."""
+        names, batches = [move.name for move in moves], max((move.batches for move in moves), default=1)
+        self._tell(f"trying {listed(names)}" if names else "with room enough")
+        words = [move.option.word(move.value) for move in moves if move.option]
+        edits = [move.edit for move in moves if move.edit]
+        accumulates = batches > 1 and not (self._accumulated and self._accumulated.value > 1)
+        try:
+            answer = self._predicted(self._command.with_words(*words), [*edits, *[ACCUMULATE] * accumulates])
+        except MemlabError:
+            return None
+        trace = answer.trace
+        assert trace.peak_reserved is not None
+        seconds = trace.likely_seconds and trace.likely_seconds * batches / (1 + accumulates)
+        lines = (*answer.edits, *self._accumulating(batches))
+        return Attempt(moves, lines, trace.peak_allocated, trace.peak_reserved, seconds)
+
+    def _accumulating(self, batches: int) -> Iterator[str]:
+        if batches > 1 and self._accumulated:
+            yield f"{self._accumulated.flag} {self._accumulated.value * batches}, for the same result"
+        elif batches > 1:
+            yield f"loss / {batches}, and optimizer.step() and zero_grad() each {batches} batches, for the same result"
+
+
+def plan(
+    command: Command,
+    answer: Answer,
+    *,
+    gpu: str,
+    ranks: tuple[int | None, int],
+    until: str | None,
+    room: int,
+    tell: Callable[[str], None],
+) -> Iterator[str]:
+    """For a script that has run out of memory: lines that say what it needs, and with which changes it fits.
+
+    Args:
+        command: the script.
+        answer: what a prediction of it has said.
+        gpu: the card.
+        ranks: how many there are, None for a script without a process group, and which one is predicted.
+        until: as for :func:`memlab.script.child.ask`.
+        room: bytes that may be reserved.
+        tell: called with a sentence about what is being tried.
+    """
+
+    def predicted(command: Command, edits: Sequence[str]) -> Answer:
+        options: dict[str, Any] = {"gpu": gpu, "ranks": ranks, "steps": STEPS, "until": until}
+        return ask(command, **options, edits=edits, is_endless=True, is_quiet=True)
+
+    return Plan(predicted, command, answer.options, room, tell).lines()

@@ -1,0 +1,103 @@
+"""The plan for a script that runs out of memory, with answers in the place of predictions."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from memlab.errors import BadValue
+from memlab.script.child import Answer
+from memlab.script.command import Command
+from memlab.script.options import Option
+from memlab.script.plan import ACCUMULATE, EDITS, Plan
+from memlab.units import GIB
+
+BATCH = Option("--batch-size", 32)
+LENGTH = Option("--block", 1024)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """``plan(needs, *options)``: the lines of a plan for 15 GiB.
+
+    ``needs`` has GiB, or GiB and seconds, for words and edits; what it lacks fails to run.
+    """
+    path = tmp_path / "train.py"
+    path.write_text("")
+    tried = []
+
+    def plan(needs, *options):
+        def predicted(command, edits):
+            tried.append(" ".join((*command.arguments, *edits)))
+            if tried[-1] not in needs:
+                raise BadValue("it does not run so")
+            need = needs[tried[-1]]
+            peak, seconds = need if isinstance(need, tuple) else (need, 1.0)
+            trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=peak * GIB, likely_seconds=seconds)
+            lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
+            return Answer(trace, (), lines)
+
+        return list(Plan(predicted, Command(path), options, 15 * GIB, lambda sentence: None).lines())
+
+    plan.tried = tried
+    return plan
+
+
+def test_what_fits_alone_is_told_the_fastest_first(plan):
+    lines = plan({"": 40, "autocast": (14, 0.4), "checkpointing": (12, 1.3), "offload": (30, 2.0), "fused": 40})
+    assert lines == [
+        "With room enough it would take 40.0 GiB.",
+        "It fits with one of these, the fastest first (by estimates, for the same number of samples):",
+        "- autocast: 14.0 GiB, about 0.4 times as long",
+        "    line 7: autocast",
+        "- checkpointing: 12.0 GiB, about 1.3 times as long",
+        "    line 7: checkpointing",
+        "Tried, and of no use here: compile, fused and adam8bit.",
+    ]
+    assert sorted(plan.tried) == sorted(["", *EDITS])
+
+
+def test_a_batch_is_halved_until_it_fits_and_its_gradients_are_accumulated(plan):
+    needs = {"": 40, **{f"--batch-size={n} {ACCUMULATE}": (n + 2, n / 16) for n in (16, 8, 4)}}
+    lines = plan(needs, BATCH)
+    assert lines[2:4] == [
+        "- --batch-size 32 -> 8: 10.0 GiB, about 1 times as long",  # two of the four batches were predicted
+        "    loss / 4, and optimizer.step() and zero_grad() each 4 batches, for the same result",
+    ]
+    assert f"--batch-size=4 {ACCUMULATE}" not in plan.tried
+
+
+@pytest.mark.parametrize(("accumulated", "words"), [(1, f" {ACCUMULATE}"), (2, "")])
+def test_an_option_that_accumulates_is_named(plan, accumulated, words):
+    option = Option("--grad-accum", accumulated)
+    lines = plan({"": 40, f"--batch-size=16{words}": 10}, BATCH, option)
+    assert lines[3] == f"    --grad-accum {accumulated * 2}, for the same result"
+
+
+def test_what_changes_the_training_comes_last(plan):
+    lines = plan({"": 40, "--block=512": (13, 0.4), "checkpointing": (12, 1.3)}, LENGTH)
+    assert [line for line in lines if line.startswith("-")] == [
+        "- checkpointing: 12.0 GiB, about 1.3 times as long",
+        "- --block 1024 -> 512: 13.0 GiB, about 0.4 times as long",
+    ]
+
+
+def test_as_few_as_fit_together(plan):
+    needs = {"": 40, "autocast": 30, "checkpointing": 25, "offload": 20, "--block=512": 22}
+    needs |= {"offload checkpointing": 18, "offload checkpointing autocast": 14, "checkpointing autocast": 15}
+    lines = plan(needs, LENGTH)
+    assert lines[2:5] == [
+        "- checkpointing and autocast: 15.0 GiB, about 1 times as long",
+        "    line 7: checkpointing",
+        "    line 7: autocast",
+    ]
+
+
+def test_where_nothing_fits_it_says_what_saves_the_most(plan):
+    needs = {"": 40, "autocast": 30, "checkpointing": 25, "offload": 20, "fused": 39, "--block=512": 22}
+    lines = plan(needs, LENGTH)
+    assert lines[1] == "Nothing that was tried makes it fit. What saves the most:"
+    assert [line.split(":")[0] for line in lines if line.startswith("-")] == [
+        "- offload",
+        "- --block 1024 -> 512",
+        "- checkpointing",
+    ]
