@@ -22,7 +22,7 @@ from memlab.palette import BLUE, CATEGORY_COLORS, INK, LIMIT, ORANGE, PHASE_SHAD
 from memlab.text import capital
 from memlab.trace import Category, Phase, Trace
 from memlab.units import byte_ticks, format_bytes, format_seconds, parse_bytes
-from memlab.vgpu.cards import CARDS
+from memlab.vgpu.lookup import known_card
 
 ABOVE: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}  # where a picture's notes stand
 LINES = [(BLUE, "o-"), (ORANGE, "s--"), (INK, "^:")]
@@ -229,7 +229,7 @@ def _mark_peak(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
 
 def _draw_limit(axes: Axes, limit: int, traces: Iterable[Trace]) -> None:
     devices = {trace.device for trace in traces}
-    card = CARDS.get(devices.pop()) if len(devices) == 1 else None
+    card = known_card(devices.pop()) if len(devices) == 1 else None
     name = card.name if card is not None and card.room == limit else "budget"
     axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1.5)
     # Outside, where no bar and no peak has its own text, and clear of the cross of a run that ended there.

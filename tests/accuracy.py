@@ -98,13 +98,10 @@ def card_of(recording: dict[str, Any]) -> str:
     Raises:
         LookupError: for a device that is none of the cards.
     """
-    name = re.sub(r"[^a-z0-9]", "", recording["device"].lower())
-    found = [card for card in CARDS if re.sub(r"[^a-z0-9]", "", card.lower().partition("-")[0]) in name]
-    if len(found) > 1 and "total_memory" in recording:  # A100-40GB, A100-80GB
-        found.sort(key=lambda card: abs(CARDS[card].capacity - recording["total_memory"]))
-    if not found:
-        raise LookupError(f"{recording['device']} is no card that memlab knows: add it to memlab/vgpu/cards.py.")
-    return found[0]
+    for card in CARDS.values():
+        if card.driver_name == recording["device"]:
+            return card.name
+    raise LookupError(f"{recording['device']} is no card that memlab knows: add it to memlab/vgpu/cards.py.")
 
 
 def minor(version: str) -> str:

@@ -50,12 +50,12 @@ def count(train: Train, /, *, world_size: int | None = None, **settings: Any) ->
 
 
 def _measured(train: Train, settings: dict[str, Any]) -> Table:
-    from memlab.vgpu.cards import card_like  # here, as above
+    from memlab.vgpu.lookup import card_like  # here, as above
 
     card = torch.cuda.get_device_properties(torch.cuda.current_device())
     run = count(train, **settings)
     source = f"measured on this {card.name}, just now" + (", out of memory" if run.oom else "")
-    known = card_like(10 * card.major + card.minor, card.multi_processor_count, card.total_memory)
+    known = card_like(card.name, 10 * card.major + card.minor, card.multi_processor_count, card.total_memory)
     if known is None:
         return _table((source, run.peak_allocated))
     predicted = predict(train, gpu=known.name, **settings).peak_allocated

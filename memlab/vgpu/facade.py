@@ -17,7 +17,6 @@ from memlab.vgpu import streams
 from memlab.vgpu.current import current
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.refusals import other_device, where
-from memlab.vgpu.time.speeds import SPEEDS
 from memlab.vgpu.typed import KINDS, typed
 
 CARDS_OF_A_MACHINE = 8
@@ -68,15 +67,10 @@ class OnDevice:
         pass
 
 
-# KiB of shared memory a multiprocessor: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-_SHARED = {70: 96, 75: 64, 80: 164, 86: 100, 89: 100, 90: 228, 100: 228, 120: 100}
-
-
 def properties(device: Any = None) -> types.SimpleNamespace:
     """``torch.cuda.get_device_properties``, of the card."""
     card_device(device)
     card = current().card
-    shared = _SHARED[card.sm] * KIB
     return types.SimpleNamespace(
         name=card.name,
         total_memory=card.capacity,
@@ -90,9 +84,9 @@ def properties(device: Any = None) -> types.SimpleNamespace:
         max_threads_per_block=1024,
         regs_per_multiprocessor=65536,
         shared_memory_per_block=48 * KIB,
-        shared_memory_per_block_optin=shared if card.sm < 80 else shared - KIB,
-        shared_memory_per_multiprocessor=shared,
-        L2_cache_size=SPEEDS[card.name].cache,
+        shared_memory_per_block_optin=card.architecture.shared_optin * KIB,
+        shared_memory_per_multiprocessor=card.architecture.shared * KIB,
+        L2_cache_size=card.speed.cache,
     )
 
 

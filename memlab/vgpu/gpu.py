@@ -12,11 +12,11 @@ from memlab.oom import is_out_of_memory
 from memlab.text import message
 from memlab.vgpu import triton_kernels
 from memlab.vgpu.assembly import register
-from memlab.vgpu.cards import find_card
 from memlab.vgpu.current import Prediction
 from memlab.vgpu.history import History
 from memlab.vgpu.internals import lift_on_the_host, lifts_on_the_host
 from memlab.vgpu.libraries import keep_apart
+from memlab.vgpu.lookup import find_card
 from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD
@@ -71,7 +71,8 @@ class VirtualGpu(Device):
         """Sentences about what the prediction had to leave out, and about what it takes for granted."""
         lines, told = self._prediction.sized, self._clock.communication() if self._clock else ""
         left_out = (*self._prediction.notes, *self._prediction.memory.remarks)
-        return (*left_out, *filter(None, [nothing_chosen(lines) if lines else "", told]))
+        assumed = [nothing_chosen(lines) if lines else "", told, self.card.assumption]
+        return (*left_out, *filter(None, assumed))
 
     @property
     def guesses(self) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ from memlab.vgpu.scratch.rule import Result
 from memlab.vgpu.sparse import ways as sparse
 from memlab.vgpu.subclasses import as_plain
 from memlab.vgpu.time.clock import Clock
-from memlab.vgpu.time.speeds import SPEEDS
 
 _FAKE = (FakeTensor,)
 
@@ -41,7 +40,7 @@ class VirtualTracker(Tracker):
         super().__init__(CARD, allocator=prediction.memory)
         self._memory = prediction.memory
         self._mode = mode
-        self.clock = Clock(SPEEDS[prediction.card.name])
+        self.clock = Clock(prediction.card.speed)
         self._prediction = prediction
         prediction.launch = self._launch
         self._frames: Any = None  # what is compiled; PyTorch's compiler takes seconds to import

@@ -21,9 +21,9 @@ from memlab.devices import Cuda
 from memlab.files import write_atomically
 from memlab.record.cases import find_cases
 from memlab.record.recorder import record
+from memlab.vgpu import CARDS
 from tests.accuracy import RECORDINGS
 from tests.standin.build import cache
-from tests.standin.cards import FIGURES
 
 DRAWN = ("normal_", "uniform_", "bernoulli_")
 
@@ -90,7 +90,7 @@ def with_answers() -> Iterator[None]:
 def main(names: list[str]) -> None:
     """Record, and say how many cases failed."""
     device = StandIn(torch.device("cuda"))
-    card = next(card for card, own in FIGURES.items() if own.name == device.name)
+    card = next(card.name for card in CARDS.values() if card.driver_name == device.name)
     name = f"standin-{card}-torch{torch.__version__.partition('+')[0]}.json.gz"
     # Whole or not at all: what was begun waits in the cache, and the next call goes on with it.
     with tempfile.TemporaryDirectory() as aside, without_drawing(), with_answers():

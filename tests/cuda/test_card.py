@@ -17,10 +17,9 @@ from memlab.nets import GPT, MLP
 from memlab.record.case import Case
 from memlab.record.cases import find_cases
 from memlab.record.recorder import allocator_settings, record
-from memlab.vgpu import find_card
+from memlab.vgpu import CARDS, find_card
 from tests.cluster import whole
 from tests.cuda import chosen, plain, streams
-from tests.standin.cards import FIGURES
 
 pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs the stand-in's card: make test-cuda")
 
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs 
 @pytest.fixture
 def card():
     """The name, for memlab, of the card that is there."""
-    return next(card for card, own in FIGURES.items() if own.name == torch.cuda.get_device_name())
+    return next(card.name for card in CARDS.values() if card.driver_name == torch.cuda.get_device_name())
 
 
 @pytest.fixture(autouse=True)

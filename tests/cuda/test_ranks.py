@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from memlab import predict
+from memlab.vgpu import CARDS
 from tests.cuda.ranks import LOOPS
-from tests.standin.cards import FIGURES
 
 pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs the stand-in's card: make test-cuda")
 
@@ -25,7 +25,7 @@ NEARLY = {"sequence_parallel": 0.01}
 @pytest.fixture(scope="module", params=RANKS, ids="{}-ranks".format)
 def measured(request, tmp_path_factory):
     """The peaks of each rank, and the name of the card."""
-    card = next(card for card, own in FIGURES.items() if own.name == torch.cuda.get_device_name())
+    card = next(card.name for card in CARDS.values() if card.driver_name == torch.cuda.get_device_name())
     folder = tmp_path_factory.mktemp("ranks")
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("STANDIN_", "LD_PRELOAD"))}
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.param}"]

@@ -7,7 +7,8 @@ import torch
 
 from memlab import measure, predict
 from memlab.lab import key_figure, key_figures, recorded
-from memlab.vgpu.cards import CARDS, card_like
+from memlab.vgpu.cards import CARDS
+from memlab.vgpu.lookup import card_like
 from tests.cuda.key_figures import asked
 from tests.notebooks.cells import NOTEBOOKS
 
@@ -67,8 +68,8 @@ def test_on_a_gpu_the_loop_runs_there(monkeypatch):
 
 def test_a_card_is_known_by_what_cuda_tells_of_it():
     for card in CARDS.values():
-        assert card_like(card.sm, card.processors, card.capacity + 2**20) == card
-    assert card_like(80, 108, CARDS["A100-40GB"].capacity // 2) is None
+        assert card_like(card.driver_name, card.sm, card.processors, card.capacity + 2**20) == card
+    assert card_like("NVIDIA A100-SXM4-40GB", 80, 108, CARDS["A100-40GB"].capacity // 2) is None
 
 
 def test_ddp_is_answered_by_ranks_that_are_not_there(monkeypatch):

@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 
 from memlab.run import Run
+from memlab.vgpu import CARDS
 from memlab.vgpu.gpu import VirtualGpu
 from memlab.vgpu.time.estimate import Efficiency, likely_seconds
-from memlab.vgpu.time.speeds import SPEEDS
 from tests.published.steps import train
 
 FILE = Path(__file__).with_name("times.json")
@@ -55,7 +55,7 @@ class Step:
     def estimate(self, efficiency: Efficiency) -> float:
         """What other efficiencies give."""
         _set_precision(self._precision)
-        return likely_seconds(self._streams, SPEEDS[self.published.card], efficiency)
+        return likely_seconds(self._streams, CARDS[self.published.card].speed, efficiency)
 
 
 def _set_precision(precision: str) -> None:

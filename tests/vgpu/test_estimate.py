@@ -5,8 +5,9 @@ import torch
 from torch.nn import functional as F
 
 from memlab import predict
+from memlab.vgpu import CARDS
 from memlab.vgpu.time.estimate import FITTED
-from memlab.vgpu.time.speeds import SPEEDS
+from memlab.vgpu.time.speeds import of_products
 
 SHAPE = (32, 256, 56, 56)
 
@@ -30,7 +31,7 @@ def likely(dtype, groups):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_depthwise_convolutions_multiply_outside_of_tensor_cores(dtype):
     seconds, flops = likely(dtype, groups=256)
-    reached = FITTED.depthwise * SPEEDS["A100-40GB"].fp32
+    reached = FITTED.depthwise * CARDS["A100-40GB"].speed.fp32
     assert seconds == pytest.approx(flops / reached + FITTED.kernel)
 
 
@@ -38,4 +39,4 @@ def test_groups_of_several_channels_are_convolutions_like_all_others():
     depthwise, _ = likely(torch.float16, groups=256)
     grouped, flops = likely(torch.float16, groups=128)
     assert grouped < depthwise
-    assert flops / grouped < SPEEDS["A100-40GB"].of_products(torch.float16, False)
+    assert flops / grouped < of_products(CARDS["A100-40GB"].speed, torch.float16, False)

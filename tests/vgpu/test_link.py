@@ -8,12 +8,12 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from memlab import predict
+from memlab.vgpu import CARDS
 from memlab.vgpu.time.estimate import FITTED
-from memlab.vgpu.time.speeds import SPEEDS
 
 NUMBERS = 2**26
 SIZE = 4096
-T4 = SPEEDS["T4"]
+T4 = CARDS["T4"].speed
 
 
 def communicating(device, *, overlapped=False, group=1, stride=1):

@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from memlab import measure, predict
 from memlab.trace import Trace
+from memlab.units import MIB
 from memlab.vgpu.cards import CARDS
-from memlab.vgpu.time.speeds import MEGA, SPEEDS
 from memlab.vgpu.time.work import Kind, work_of
 from tests.vgpu.once import seen
 from tests.vgpu.test_bytes import train_gpt
@@ -65,7 +65,7 @@ def test_a_product_takes_its_operations_at_the_cards_peak_for_its_type(gpu, dtyp
 
 
 def test_what_is_not_multiplied_takes_its_bytes():
-    speed = SPEEDS["T4"]
+    speed = CARDS["T4"].speed
     one = 4 * LARGE
     two_in_one_out = (2 * one - speed.cache + one - speed.cache) / speed.memory
     numbers = [lambda device: torch.empty(LARGE, device=device)] * 2
@@ -73,7 +73,7 @@ def test_what_is_not_multiplied_takes_its_bytes():
 
 
 def test_a_storage_counts_once_and_what_is_broadcast_once():
-    speed = SPEEDS["T4"]
+    speed = CARDS["T4"].speed
     one_in_one_out = 2 * (4 * LARGE - speed.cache) / speed.memory
 
     def twice(device):
@@ -92,8 +92,8 @@ def test_a_storage_counts_once_and_what_is_broadcast_once():
 
 
 def test_what_the_cache_holds_may_be_free():
-    assert least(lambda device: (torch.add, torch.empty(MEGA // 2, device=device), 1)) == 0  # 2 MiB, of 4
-    assert least(lambda device: (torch.add, torch.empty(4 * MEGA, device=device), 1)) > 0
+    assert least(lambda device: (torch.add, torch.empty(MIB // 2, device=device), 1)) == 0  # 2 MiB, of 4
+    assert least(lambda device: (torch.add, torch.empty(4 * MIB, device=device), 1)) > 0
 
 
 def test_a_table_is_not_read_for_a_few_of_its_rows():
@@ -108,7 +108,7 @@ def test_a_table_is_not_read_for_a_few_of_its_rows():
 
 
 def test_what_is_changed_in_place_is_written():
-    speed = SPEEDS["T4"]
+    speed = CARDS["T4"].speed
 
     def in_place(device):
         numbers = torch.empty(LARGE, device=device)
@@ -126,7 +126,7 @@ def test_copies_between_host_and_card_go_at_the_speed_of_the_bus():
         return torch.Tensor.cpu, torch.empty(LARGE, device=device)
 
     for copy in (there, back):
-        assert least(copy) == pytest.approx(4 * LARGE / SPEEDS["T4"].bus)
+        assert least(copy) == pytest.approx(4 * LARGE / CARDS["T4"].speed.bus)
 
 
 def test_streams_may_run_side_by_side():
@@ -141,7 +141,7 @@ def test_streams_may_run_side_by_side():
 
         return (both,)
 
-    assert least(beside) == pytest.approx(max(4 * LARGE / SPEEDS["T4"].bus, gpu_seconds(4096, 8.1)))
+    assert least(beside) == pytest.approx(max(4 * LARGE / CARDS["T4"].speed.bus, gpu_seconds(4096, 8.1)))
 
 
 @pytest.mark.parametrize(("kernel", "stride", "fewer"), [(1, 1, 1), (3, 1, 4), (5, 1, 6.25), (3, 2, 1)])
@@ -203,9 +203,8 @@ def test_the_last_step_counts_and_not_what_sets_up():
 
 
 def test_every_card_has_speeds_that_agree_with_its_architecture():
-    assert SPEEDS.keys() == CARDS.keys()
-    for name, speed in SPEEDS.items():
-        card = CARDS[name]
+    for card in CARDS.values():
+        speed = card.speed
         assert speed.fp32 <= speed.tf32 <= speed.fp16
         assert speed.bf16 == (speed.fp16 if card.bf16 else speed.fp32)
         assert card.sm >= 80 or speed.tf32 == speed.fp32

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from memlab.patching import Change
+from memlab.vgpu.cards import GIGA, TERA, Speed
 from memlab.vgpu.compiled import internals
 from memlab.vgpu.mode import prim_device
 from memlab.vgpu.time.estimate import likely_seconds_of
-from memlab.vgpu.time.speeds import GIGA, TERA, Speed
+from memlab.vgpu.time.speeds import of_products
 from memlab.vgpu.time.work import NOTHING, work_of
 
 
@@ -42,7 +43,7 @@ def milliseconds(function: Callable[[], object], *, speed: Speed) -> float:
 
 def _tera_a_second(dtype: torch.dtype, *, speed: Speed) -> float:
     tf32 = torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return speed.of_products(dtype, tf32) / TERA
+    return of_products(speed, dtype, tf32) / TERA
 
 
 class _Nothing:

@@ -23,7 +23,6 @@ from memlab.vgpu.facade import properties
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, make_wrapper, with_device
 from memlab.vgpu.mode import engine_device, on_the_card, prim_device
 from memlab.vgpu.names import CARD, ENGINE, SLOT
-from memlab.vgpu.time.speeds import SPEEDS
 
 Answer = Callable[..., Any]
 _thread = threading.local()
@@ -68,7 +67,7 @@ def changes(prediction: Prediction) -> Iterator[Change]:
         yield owner, name, staticmethod(_here(lambda *_, answer=answer, **__: answer, getattr(owner, name)))
     for module in (internals.scheduler, internals.pad_mm):
         yield module, "has_triton", _here(lambda *_: True, vars(module)["has_triton"])
-    for owner, name, answer in padding.changes(SPEEDS[prediction.card.name]):
+    for owner, name, answer in padding.changes(prediction.card.speed):
         yield owner, name, _here(answer, getattr(owner, name))
     owner, name = internals.capturing
     yield owner, name, _here(lambda: False, getattr(owner, name))

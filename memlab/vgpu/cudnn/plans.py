@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from memlab.vgpu.cards import CARDS
 from memlab.vgpu.cudnn.backend import Cudnn, CudnnError, Descriptor
 from memlab.vgpu.cudnn.questions import DATA, FILTER, FORWARD, Convolution, Sizes
 
@@ -21,28 +22,18 @@ _NAMES = {  # of an operation, of the beginnings of its attributes, and of input
     DATA: ("BACKWARD_DATA", "BWD_DATA", ("DX", "DY", "W")),
     FILTER: ("BACKWARD_FILTER", "BWD_FILTER", ("X", "DY", "DW")),
 }
-# What cuDNN wants to know of a card. Plans and workspaces depend on the capability alone; the rest is a card's of that
-# capability: shared memory a block (KiB), blocks and threads a processor, processors, L2 (MiB), from NVIDIA's CUDA
-# C++ Programming Guide, "Compute Capabilities", and its architecture papers.
-_ARCHITECTURES = {
-    70: (96, 32, 2048, 80, 6),
-    75: (64, 16, 1024, 40, 4),
-    80: (163, 32, 2048, 108, 40),
-    86: (99, 16, 1536, 80, 6),
-    89: (99, 24, 1536, 58, 48),
-    90: (227, 32, 2048, 132, 50),
-    100: (227, 32, 2048, 148, 126),
-    120: (99, 24, 1536, 170, 96),
-}
 
 
 def device(cudnn: Cudnn, capability: int) -> Descriptor:
-    """A card of that compute capability, 75 for 7.5.
+    """A card of that compute capability, 75 for 7.5: on which of them it is, plans and workspaces do not depend.
 
     Raises:
-        CudnnError: cuDNN does not know it.
+        CudnnError: cuDNN or memlab does not know it.
     """
-    shared, blocks, threads, processors, cache = _ARCHITECTURES[capability]
+    card = next((card for card in CARDS.values() if card.sm == capability), None)
+    if card is None:
+        raise CudnnError(f"memlab knows no card of sm_{capability}")
+    architecture = card.architecture
     facts = {
         "cudaDeviceId": 0,
         "deviceVer": 10 * capability,
@@ -54,19 +45,19 @@ def device(cudnn: Cudnn, capability: int) -> Descriptor:
         "warpSize": 32,
         "regsPerBlock": 65536,
         "maxRegistersPerSM": 65536,
-        "multiProcessorCount": processors,
+        "multiProcessorCount": card.processors,
         "maxSharedMemoryPerBlock": 48 << 10,
-        "maxSharedMemoryPerBlockOptin": shared << 10,
+        "maxSharedMemoryPerBlockOptin": architecture.shared_optin << 10,
         "reservedSharedMemoryPerBlock": 1024 if capability >= 80 else 0,
-        "maxCtasPerSM": blocks,
+        "maxCtasPerSM": architecture.blocks,
         "maxThreadsPerBlock": 1024,
-        "maxThreadsPerSM": threads,
+        "maxThreadsPerSM": architecture.threads,
         "pciDeviceId": 0,
         "isTccDriver": 0,
         "supportCoopLaunch": 1,
         "smClockRateKHz": 1_500_000,
         "memClockRateKHz": 2_000_000,
-        "l2CacheSize": cache << 20,
+        "l2CacheSize": card.speed.cache,
     }
     text = json.dumps(facts).encode() + b"\0"
     return cudnn.make("DEVICEPROP", DEVICEPROP_JSON_REPRESENTATION=("CHAR", *(bytes([byte]) for byte in text)))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
+from memlab.vgpu.cards import Speed
 from memlab.vgpu.time.roofline import flops_per_second
-from memlab.vgpu.time.speeds import Speed
 from memlab.vgpu.time.work import Kind, Work
 
 

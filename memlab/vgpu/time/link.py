@@ -14,9 +14,9 @@ from typing import Any
 from memlab.tracking.collectives import Collective
 from memlab.tracking.internals import ranks_of_group
 from memlab.units import format_bytes, format_seconds
+from memlab.vgpu.cards import GIGA, Speed
 from memlab.vgpu.facade import CARDS_OF_A_MACHINE
 from memlab.vgpu.time.estimate import FITTED
-from memlab.vgpu.time.speeds import GIGA, Speed
 
 WAIT = "_c10d_functional.wait_tensor"
 # Who waits for one other rank waits for what that one computes, which a prediction of one rank does not know.

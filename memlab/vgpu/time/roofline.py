@@ -19,7 +19,8 @@ by side, so the longest counts. A card whose clock is raised over its data sheet
 from collections.abc import Mapping
 from functools import partial
 
-from memlab.vgpu.time.speeds import Speed
+from memlab.vgpu.cards import Speed
+from memlab.vgpu.time.speeds import of_attention, of_products
 from memlab.vgpu.time.work import Kind, Work
 
 
@@ -39,5 +40,5 @@ def _least(work: Work, speed: Speed) -> float:
 def flops_per_second(work: Work, speed: Speed) -> float:
     """The card's peak for what an operator multiplies."""
     if work.kind is Kind.ATTENTION:
-        return speed.of_attention(work.dtype)
-    return speed.of_products(work.dtype, work.tf32)
+        return of_attention(speed, work.dtype)
+    return of_products(speed, work.dtype, work.tf32)
