@@ -97,7 +97,9 @@ def predict(
 
     Args:
         train: ``train(device, **settings)``, a generator that yields its loss once a step.
-        gpu: the card, ``"T4"`` or another of ``memlab.vgpu.CARDS``.
+        gpu: the card, ``"T4"`` or another of ``memlab.vgpu.CARDS``; any other by its memory, as PyTorch prints it, and
+            its compute capability, ``"24 GiB sm_86"``, with the number of its multiprocessors if that is known,
+            ``"24 GiB sm_86 82 SMs"``. The trace's notes say which card the rest is taken from.
         world_size: how many ranks train together, each on such a card; by default one, without a process group.
         global_rank: which of them is predicted, from 0. In the process group that ``train`` finds, the others answer at
             once.

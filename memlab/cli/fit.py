@@ -34,7 +34,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "target", metavar="FILE[:FUNCTION]", help="as in loop.py:train, a script that trains, or a model's name"
     )
     parser.add_argument("settings", nargs="*", metavar="key=choice", help="a range 1:64, a list a,b or one value")
-    parser.add_argument("--gpu", default="T4", metavar="CARD", help="T4, A100-40GB, ... (default: %(default)s)")
+    parser.add_argument("--gpu", default="T4", metavar="CARD", help="as for predict (default: %(default)s)")
     parser.add_argument("--budget", metavar="SIZE", help="where less than the whole card is free")
     parser.add_argument("--steps", type=read_value, default=3, metavar="N", help="how many (default: %(default)s)")
     parser.set_defaults(run=run)

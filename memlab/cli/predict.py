@@ -30,7 +30,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "it is run as it is, until its steps are made. What it prints is on stderr, what it writes is thrown away.",
     )
     add_arguments(parser, steps=3, budget="where less than the whole card is free", may_lack=True)
-    parser.add_argument("--gpu", metavar="CARD", help=f"T4, A100-40GB, ... (default: {DEFAULT})")
+    parser.add_argument("--gpu", metavar="CARD", help=f"T4, A100-40GB, ... or '24 GiB sm_86' (default: {DEFAULT})")
     parser.add_argument(
         "--world-size", type=read_value, metavar="N", help="how many ranks train together (one of them)"
     )

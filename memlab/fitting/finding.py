@@ -30,7 +30,7 @@ def fit(
 
     Args:
         train: ``train(device, **settings)`` or a script, as for :func:`memlab.predict`.
-        gpu: the card.
+        gpu: the card, as for :func:`memlab.predict`.
         budget: ``"14.5 GiB"`` or bytes, where less than the whole card is free.
         steps: of each prediction on the card; what the settings take where nothing binds is looked at for two.
         progress: called with a line of text after each prediction.
@@ -150,7 +150,9 @@ class _Search:
         )
 
     def _notes(self) -> Iterator[str]:
-        """A sentence for each choice that changes nothing."""
+        """A sentence on a card that is only described, and one for each choice that changes nothing."""
+        if sentence := self._card.card.assumption:
+            yield f"{sentence}."
         known = [(menus, (line.low.trace, line.high.trace)) for menus, line in self._lines if line.low and line.high]
         for name, values in self._grid.menus.items():
             results: dict[str, set[tuple[Any, ...]]] = {}

@@ -25,6 +25,7 @@ from memlab.trace import Trace
 from memlab.vgpu import CARDS, find_card
 
 STEPS_TO_SHOW = 2  # of a prediction: the first sets the optimizer's state up, mostly the second is like all that follow
+CARDS_AHEAD = 12  # that are predicted for after one was chosen
 SECONDS_AHEAD = 15.0  # that may be spent on what is chosen next, after each thing that is
 
 
@@ -273,8 +274,7 @@ class Forecast:
     def _candidates(self, here: Case) -> Iterator[Case]:
         """Yield the cases that may be chosen next, the likeliest first."""
         yield here
-        place = list(CARDS).index
-        cards = sorted(CARDS, key=lambda gpu: abs(place(gpu) - place(here.gpu)))[1:]  # the nearest first
+        cards = _cards_near(here.gpu)
         if self.chose_card:
             yield from (replace(here, gpu=gpu) for gpu in cards)
         for chosen in neighbours(self._choices, here.chosen, self.moved):
@@ -283,6 +283,13 @@ class Forecast:
                 yield replace(case, is_endless=True)  # what does not fit says little of what is below it
         yield from (replace(here, model=model) for model in self._models if model != here.model)
         yield from (replace(here, gpu=gpu) for gpu in cards[:2])
+
+
+def _cards_near(gpu: str) -> list[str]:
+    """The names of cards that stand near it in the menu, the nearest first."""
+    card, place = find_card(gpu), list(CARDS).index
+    others = (name for name in CARDS if name != card.name)
+    return sorted(others, key=lambda name: abs(place(name) - place(card.taken_from or card.name)))[:CARDS_AHEAD]
 
 
 def _around(line: list[Case], name: str, value: Any) -> tuple[Case, Case] | None:

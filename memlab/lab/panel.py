@@ -24,7 +24,7 @@ from memlab.lab.words import run_name
 from memlab.protocol import Train
 from memlab.trace import Trace
 from memlab.units import format_bytes
-from memlab.vgpu import CARDS
+from memlab.vgpu import CARDS, find_card
 
 PATIENCE = 20.0  # seconds for the first prediction, which a panel appears with
 WITHOUT_WIDGETS = "A memlab Lab: run this notebook in Jupyter to move its sliders, or call run() on it."
@@ -46,7 +46,7 @@ class Lab:
         device: ``"cpu"`` or ``"cuda"``; by default CUDA where there is one.
         budget: the budget to begin with, ``"15 GiB"`` or bytes. It limits what is measured; the card limits
             what is predicted.
-        gpu: the card to begin with, one of ``memlab.vgpu.CARDS``.
+        gpu: the card to begin with, one of ``memlab.vgpu.CARDS`` or described, ``"24 GiB sm_86"``.
         title: written above the panel; by default the name of ``train``.
         models: what is predicted in place of the model that Run trains, the first to begin with: by its name, the
             settings of ``train`` that make it, as in ``{"GPT-2 small": {"width": 768, "depth": 12}}``.
@@ -173,7 +173,8 @@ class Lab:
 
     def _build_menus(self) -> None:
         session = self.session
-        cards = [(f"{card.name}: {format_bytes(card.room)}", card.name) for card in CARDS.values()]
+        known = CARDS | {session.gpu: find_card(session.gpu)}  # which may be one that is only described
+        cards = [(f"{card.name}: {format_bytes(card.room)}", card.name) for card in known.values()]
         tip = "The card that predictions are for, and what PyTorch can have of it"
         self._card_menu = menu("predict for", cards, tip, value=session.gpu)
         self._card_menu.observe(lambda change: self._used(session.choose_card, change["new"], session.gpu), "value")
