@@ -99,7 +99,7 @@ def card_of(recording: dict[str, Any]) -> str:
         LookupError: for a device that is none of the cards.
     """
     for card in CARDS.values():
-        if card.driver_name == recording["device"]:
+        if recording["device"] in (card.driver_name, card.name):
             return card.name
     raise LookupError(f"{recording['device']} is no card that memlab knows: add it to memlab/vgpu/cards.py.")
 

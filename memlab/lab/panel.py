@@ -174,7 +174,8 @@ class Lab:
     def _build_menus(self) -> None:
         session = self.session
         known = CARDS | {session.gpu: find_card(session.gpu)}  # which may be one that is only described
-        cards = [(f"{card.name}: {format_bytes(card.room)}", card.name) for card in known.values()]
+        # Without what most of the longer names begin with, so that the menu has room for the rest.
+        cards = [(f"{name.removeprefix('RTX ')}: {format_bytes(card.room)}", name) for name, card in known.items()]
         tip = "The card that predictions are for, and what PyTorch can have of it"
         self._card_menu = menu("predict for", cards, tip, value=session.gpu)
         self._card_menu.observe(lambda change: self._used(session.choose_card, change["new"], session.gpu), "value")

@@ -1,5 +1,6 @@
 """What the panel says in words: the same as its pictures, for a class room's last row and for screen readers."""
 
+import re
 import traceback
 from collections.abc import Iterable
 from dataclasses import replace
@@ -115,8 +116,8 @@ def _sentences(parts: list[str]) -> str:
 
 
 def _a(name: str) -> str:
-    """The name with its article: an A100, a T4."""
-    return f"{'an' if name[0] in 'AHLR' else 'a'} {name}"
+    """The name with its article: an A100, a T4, an 80 GiB sm_90."""
+    return f"{'an' if re.match('[AHLR8]|1[18]', name) else 'a'} {name}"
 
 
 def _comparison(trace: Trace, before: Trace, what: str) -> str:

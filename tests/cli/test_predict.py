@@ -57,10 +57,18 @@ def test_out_of_memory_is_a_result_in_cudas_words(loop, capsys):
     assert "CUDA out of memory. Tried to allocate 16.00 GiB. GPU 0 has a total capacity of 14.56 GiB" in text
 
 
+def test_a_card_can_be_described(loop, capsys):
+    assert cli.main(["predict", f"{loop}:train", "--gpu", "24 GiB sm_86 84 SMs"]) == 0
+    text = capsys.readouterr().out
+    assert "predicted on 24 GiB sm_86 84 SMs\n" in text
+    assert "is that of the RTX A6000, the nearest of sm_86 that memlab knows" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--gpu", "K80"], "gpu 'K80' is not a card that memlab knows: give one of T4"),
+        (["--gpu", "24 GiB"], "gpu '24 GiB' does not describe a card: give its memory"),
+        (["--gpu", "K80"], "gpu 'K80' is not a card that memlab knows: similar names are"),
         (["--steps", "0"], "steps=0 is not a number of steps"),
         (["--budget", "lots"], "'lots' is not a number of bytes"),
         (["depth=3"], "train has no setting 'depth': its settings are batch_size, width"),

@@ -213,7 +213,7 @@ def test_after_a_card_was_chosen_others_are_predicted_ahead_the_nearest_first_un
 
     assert ahead() == [("T4", 8), ("T4", 1), ("T4", 64), ("T4", 9)]
     session.choose_card("L4")
-    assert ahead() == [("L4", 8), ("RTX 5090", 8), ("A10G", 8), ("RTX 5080", 8)]
+    assert ahead() == [("L4", 8), ("RTX PRO 6000", 8), ("A10", 8), ("RTX 6000 Ada", 8)]
     session.choose("batch_size", 9)
     assert ahead() == [("L4", 9), ("L4", 1), ("L4", 64), ("L4", 10)]
     session.stop()

@@ -18,6 +18,7 @@ from memlab.errors import BadTrain, BadValue
 from memlab.lab import Lab, panel
 from memlab.lab.picture import Picture
 from memlab.lab.questions import questions
+from memlab.vgpu import CARDS
 from tests.lab.loops import Slow, SlowToRun, train
 from tests.waiting import SOON, wait_for
 
@@ -164,6 +165,14 @@ def test_a_slider_moved_during_a_run_counts_for_the_next():
     slow.step.release(2)
     wait_for(lambda: lab.trace is not None)
     assert lab.trace.settings["batch_size"] == 8
+
+
+def test_a_described_card_stands_in_the_menu_beside_the_others():
+    lab = make(gpu="8 GiB sm_86")
+    assert (lab._card_menu.value, len(lab._card_menu.options)) == ("8 GiB sm_86", len(CARDS) + 1)
+    lab._card_menu.value = "L4"
+    lab._card_menu.value = "8 GiB sm_86"
+    wait_for(lambda: "Predicted for an 8 GiB sm_86" in shown(lab, "sentence"))
 
 
 def test_another_card_in_the_menu_is_predicted_at_once():
