@@ -80,7 +80,7 @@ def _predict_function(args: argparse.Namespace) -> int:
 def _predict_script(args: argparse.Namespace) -> int:
     from memlab.script.child import ask
     from memlab.script.plan import plan
-    from memlab.vgpu.cards import find_card
+    from memlab.vgpu.lookup import find_card
 
     launch = _launch(args)
     script, world_size = launch.command, launch.world_size if args.world_size is None else args.world_size

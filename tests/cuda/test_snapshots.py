@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from memlab import cli, compare_snapshots
-from memlab.vgpu.cards import card_like
+from memlab.vgpu.lookup import card_like
 
 pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs the stand-in's card: make test-cuda")
 TRAIN = """
@@ -32,7 +32,7 @@ def test_every_allocation_is_as_predicted(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text(TRAIN)
     subprocess.run([sys.executable, "train.py", "real.pickle"], check=True)
     facts = torch.cuda.get_device_properties(0)
-    card = card_like(facts.major * 10 + facts.minor, facts.multi_processor_count, facts.total_memory).name
+    card = card_like(facts.name, facts.major * 10 + facts.minor, facts.multi_processor_count, facts.total_memory).name
     options = ["--gpu", card, "--steps", "4"]
     assert (
         cli.main(["predict", "train.py", *options, "--snapshot", "predicted.pickle", "--", "thrown_away.pickle"]) == 0
