@@ -152,7 +152,7 @@ class _Search:
     def _notes(self) -> Iterator[str]:
         """A sentence on a card that is only described, and one for each choice that changes nothing."""
         if sentence := self._card.card.assumption:
-            yield f"{sentence}."
+            yield sentence
         known = [(menus, (line.low.trace, line.high.trace)) for menus, line in self._lines if line.low and line.high]
         for name, values in self._grid.menus.items():
             results: dict[str, set[tuple[Any, ...]]] = {}

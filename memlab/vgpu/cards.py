@@ -102,7 +102,7 @@ class Card:
             return ""
         return (
             f"What {self.name!r} does not say of the card, as CUDA's context and its speeds, is that of the "
-            f"{self.taken_from}, the nearest of sm_{self.sm} that memlab knows"
+            f"{self.taken_from}, the nearest of sm_{self.sm} that memlab knows."
         )
 
 
