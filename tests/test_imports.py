@@ -83,6 +83,7 @@ def loaded_by(statement: str) -> set[str]:
         "import memlab.cli",
         "import memlab.vgpu",
         "import memlab.script.plan, memlab.script.net",
+        "import memlab.testing",
     ],
 )
 def test_a_light_import_loads_nothing_heavy(statement):
@@ -112,6 +113,7 @@ ROOMS = (
         "record",
         "lab",
         "kernels",
+        "testing",
         "cli",
         "__main__",
         "__init__",
