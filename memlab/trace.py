@@ -278,8 +278,13 @@ class Trace:
         return {"memlab_trace": FORMAT} | fields
 
     def to_json(self) -> str:
-        """The trace as JSON text; :meth:`from_json` gives back an equal trace."""
-        return json.dumps(self.to_plain(), separators=(",", ":"))
+        """The trace as JSON text; :meth:`from_json` gives back an equal trace.
+
+        ``trace.schema.json``, beside this file, says what each key is. ``summary`` has what other programs ask most.
+        """
+        peak = {"peak_allocated": self.peak_allocated, "by_category": self.by_category}
+        summary = peak | {"fits": self.oom is None, "sentence": self.sentence}
+        return json.dumps(self.to_plain() | {"summary": summary}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
@@ -294,6 +299,7 @@ class Trace:
             if found != FORMAT:
                 raise NotATrace(f"This trace has format {found!r}, this memlab reads {FORMAT}: record it again.")
             oom = fields.pop("oom")
+            fields.pop("summary", None)  # it is worked out from the rest
             return cls(
                 steps=tuple(map(Step.from_plain, fields.pop("steps"))),
                 start={Category(name): count for name, count in fields.pop("start").items()},

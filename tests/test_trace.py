@@ -2,11 +2,14 @@
 
 import json
 import math
+from pathlib import Path
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import memlab.trace
 from memlab.errors import NotATrace
 from memlab.trace import Category, Event, OutOfMemory, Phase, Step, Storage, Trace
 
@@ -148,3 +151,24 @@ def test_a_trace_from_before_there_were_notes_is_read():
     fields = json.loads(SMALL.to_json())
     del fields["notes"]
     assert Trace.from_json(json.dumps(fields)) == SMALL
+
+
+SCHEMA = json.loads(Path(memlab.trace.__file__).with_name("trace.schema.json").read_text())
+
+
+@given(TRACES)
+def test_the_schema_describes_every_trace(trace):
+    jsonschema.validate(json.loads(trace.to_json()), SCHEMA)
+
+
+def test_the_schema_describes_nothing_else():
+    written = json.loads(make([(8, Category.INPUT, Phase.FORWARD, "m")]).to_json())
+    assert written.keys() == SCHEMA["properties"].keys()
+    assert written["summary"] == {
+        "peak_allocated": 8,
+        "by_category": {"input": 8},
+        "fits": True,
+        "sentence": "peak 8 B in forward at m: 100% inputs",
+    }
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(written | {"more": 1}, SCHEMA)
