@@ -1,9 +1,11 @@
 """``memlab predict FILE[:FUNCTION] --gpu T4``: what a ``train`` function, or a script, would take on a GPU."""
 
 import argparse
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memlab.cli.functions import add_arguments, is_script, load_function, read_settings, read_value
 from memlab.cli.report import output_file, show, title
@@ -22,7 +24,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "predict",
         help="predict what a train function, or a script as it is, would take on a GPU",
         usage="memlab predict FILE[:FUNCTION] [key=value ...] [--gpu CARD] [--world-size N] [--steps N] "
-        "[--until MILESTONE] [--budget SIZE] [--json FILE] [--snapshot FILE] [-- ARGUMENTS OF THE SCRIPT]\n"
+        "[--until MILESTONE] [--guess LINE=NUMBER] [--budget SIZE] [--json FILE] [--snapshot FILE] "
+        "[-- ARGUMENTS OF THE SCRIPT]\n"
         "       memlab predict [OPTIONS] -- torchrun --nproc-per-node 8 FILE ... "
         "(or python, accelerate launch, deepspeed)",
         description="Run the function on a virtual GPU, which computes nothing, and print the peak memory that the "
@@ -38,6 +41,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--until",
         choices=("evaluation", "saved"),
         help="run a script on behind its steps, until it has evaluated its model, or saved it, and made one step more",
+    )
+    parser.add_argument(
+        "--guess",
+        action="append",
+        default=[],
+        metavar="LINE=NUMBER",
+        help="a number that only a real card knows, by the line that asks for it, as in train.py:12=1.5",
     )
     parser.add_argument(
         "--snapshot",
@@ -68,7 +78,8 @@ def _predict_function(args: argparse.Namespace) -> int:
         )
     train = load_function(args.target)
     settings = read_settings([*args.settings, *args.arguments])
-    device = VirtualGpu(args.gpu, world_size=args.world_size, keeps_history=args.snapshot is not None)
+    options: dict[str, Any] = {"keeps_history": args.snapshot is not None, "guesses": _read_guesses(args.guess)}
+    device = VirtualGpu(args.gpu, world_size=args.world_size, **options)
     trace = Run(train, settings, device, steps=args.steps, budget=args.budget).complete()
     if args.snapshot is not None:
         device.save_snapshot(args.snapshot)
@@ -85,6 +96,7 @@ def _predict_script(args: argparse.Namespace) -> int:
     launch = _launch(args)
     script, world_size = launch.command, launch.world_size if args.world_size is None else args.world_size
     options = {"gpu": args.gpu, "ranks": (world_size, 0), "until": args.until}
+    options |= {"guesses": _read_guesses(args.guess)}
     answer = ask(script, **options, steps=args.steps, budget=args.budget, snapshot=args.snapshot)
     show(repr(script), answer.trace, args.json)
     _name_snapshot(args.snapshot)
@@ -93,6 +105,18 @@ def _predict_script(args: argparse.Namespace) -> int:
         for line in plan(script, answer, **options, room=room, tell=_tell):
             print(line, flush=True)
     return 0
+
+
+def _read_guesses(words: Sequence[str]) -> dict[str, float]:
+    found = {}
+    for word in words:
+        place, _, number = word.rpartition("=")
+        if not re.fullmatch(r".+:\d+", place) or not isinstance(value := read_value(number), int | float):
+            raise BadValue(
+                f"--guess {word} is not LINE=NUMBER: give it as the prediction names the line, train.py:12=1.5."
+            )
+        found[place] = float(value)
+    return found
 
 
 def _tell(sentence: str) -> None:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,12 +48,14 @@ def ask(
     snapshot: str | Path | None = None,
     until: str | None = None,
     edits: Sequence[str] = (),
+    guesses: Mapping[str, float] | None = None,
 ) -> Answer:
     """Run a script in a new process: predicted, where a card is named, else measured. Of so many ``ranks``, one.
 
     What it prints comes out on this process's stderr, unless ``is_quiet``. ``is_endless``: on a card with the same
     kernels and room for everything. ``snapshot``: a file, as for :func:`memlab.predict`. ``until``: see
-    :class:`memlab.script.run.ScriptRun`; ``edits``: :mod:`memlab.script.edits`. When this returns, the process is gone
+    :class:`memlab.script.run.ScriptRun`; ``edits``: :mod:`memlab.script.edits`; ``guesses``: as for
+    :class:`memlab.vgpu.gpu.VirtualGpu`. When this returns, the process is gone
     and so are the files that a predicted script has written.
 
     Raises:
@@ -66,7 +68,7 @@ def ask(
         "steps": steps,
     }
     request |= {"gpu": gpu, "ranks": ranks, "device": device, "budget": budget, "is_endless": is_endless}
-    request |= {"keeps_history": snapshot is not None, "until": until, "edits": edits}
+    request |= {"keeps_history": snapshot is not None, "until": until, "edits": edits, "guesses": guesses}
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
         status = _run(request | {"folder": folder}, script.environment, Path(folder), is_quiet)
         file = Path(folder, "answer.json")

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -202,6 +202,7 @@ def plan(
     gpu: str,
     ranks: tuple[int | None, int],
     until: str | None,
+    guesses: Mapping[str, float],
     room: int,
     tell: Callable[[str], None],
 ) -> Iterator[str]:
@@ -212,13 +213,13 @@ def plan(
         answer: what a prediction of it has said.
         gpu: the card.
         ranks: how many there are, None for a script without a process group, and which one is predicted.
-        until: as for :func:`memlab.script.child.ask`.
+        until, guesses: as for :func:`memlab.script.child.ask`.
         room: bytes that may be reserved.
         tell: called with a sentence about what is being tried.
     """
 
     def predicted(command: Command, edits: Sequence[str]) -> Answer:
-        options: dict[str, Any] = {"gpu": gpu, "ranks": ranks, "steps": STEPS, "until": until}
+        options: dict[str, Any] = {"gpu": gpu, "ranks": ranks, "steps": STEPS, "until": until, "guesses": guesses}
         return ask(command, **options, edits=edits, is_endless=True, is_quiet=True)
 
     return Plan(predicted, command, answer.options, room, tell).lines()

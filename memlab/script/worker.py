@@ -65,9 +65,8 @@ def _device(request: dict[str, Any]) -> Device:
     from memlab.vgpu.gpu import VirtualGpu
 
     world_size, global_rank = request["ranks"]
-    device = VirtualGpu(
-        request["gpu"], world_size=world_size, global_rank=global_rank, keeps_history=request["keeps_history"]
-    )
+    options = {"keeps_history": request["keeps_history"], "guesses": request["guesses"]}
+    device = VirtualGpu(request["gpu"], world_size=world_size, global_rank=global_rank, **options)
     if request["is_endless"]:
         device.card = device.card.endless
     return device

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,7 @@ class Prediction:
         notes: sentences for the trace.
         asked: lines of the loop that asked the card for a number that nobody knows, and how often in this step.
         guessed: all of them, in order.
+        given: numbers for such lines, which somebody has said; ``used``: those of these lines that have asked.
         sized: those where the size of a result depends on numbers that nobody knows, and what gives it.
         files: what the loop "saved", by path or file object, for it to load again.
         written: storages of the host that the loop has written to.
@@ -43,6 +44,8 @@ class Prediction:
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
     asked: Counter[str] = field(default_factory=Counter)
     guessed: dict[str, None] = field(default_factory=dict)
+    given: Mapping[str, float] = field(default_factory=dict)
+    used: dict[str, None] = field(default_factory=dict)
     sized: dict[str, str] = field(default_factory=dict)
     files: dict[Any, Any] = field(default_factory=dict)
     written: dict[int, Any] = field(default_factory=dict)
@@ -70,9 +73,18 @@ class Prediction:
 
     def ask(self, line: str) -> int:
         """A line asks for a number that nobody knows; how often it has in this step."""
-        self.guessed[line] = None
+        (self.used if line in self.given else self.guessed)[line] = None
         self.asked[line] += 1
         return self.asked[line]
+
+    @property
+    def on_given(self) -> Iterator[str]:
+        """Sentences about the numbers that somebody has said."""
+        for line, number in self.given.items():
+            if line in self.used:
+                yield f"The number that {line} asks for was given as {number:g}."
+            else:
+                yield f"Nothing asks for a number at {line}, so the {number:g} that was given for it had no effect."
 
     def note(self, sentence: str) -> None:
         """Have the trace say this."""

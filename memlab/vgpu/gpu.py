@@ -1,6 +1,6 @@
 """One virtual card, as a run sees its device."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class VirtualGpu(Device):
         world_size: how many ranks train together, each on such a card; None for a loop without a process group.
         global_rank: which of them this one is.
         keeps_history: whether what its allocator does in a run is written down.
+        guesses: numbers that only a real card knows, by the line that asks for one, ``{"train.py:12": 1.5}``. Others
+            are guessed: a float is 1, an integer 0.
 
     Raises:
         BadValue: for an unknown card, or a rank that cannot be.
@@ -47,13 +49,22 @@ class VirtualGpu(Device):
     computes = False
     device = CARD
 
-    def __init__(self, name: str, *, world_size: int | None = None, global_rank: int = 0, keeps_history: bool = False):
+    def __init__(
+        self,
+        name: str,
+        *,
+        world_size: int | None = None,
+        global_rank: int = 0,
+        keeps_history: bool = False,
+        guesses: Mapping[str, float] | None = None,
+    ):
         check_ranks(world_size, global_rank)
         self._ranks = world_size
         self.rank, self.world_size = global_rank, world_size or 1
         self.takes_turns = world_size is not None  # a process has one process group at a time
         self.card = find_card(name)
         self._keeps_history = keeps_history
+        self._given = dict(guesses or {})
         self._history: History | None = None
         self._clock: Clock | None = None
         register()
@@ -70,7 +81,7 @@ class VirtualGpu(Device):
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the prediction had to leave out, and about what it takes for granted."""
         lines, told = self._prediction.sized, self._clock.communication() if self._clock else ""
-        left_out = (*self._prediction.notes, *self._prediction.memory.remarks)
+        left_out = (*self._prediction.notes, *self._prediction.memory.remarks, *self._prediction.on_given)
         assumed = [nothing_chosen(lines) if lines else "", told, self.card.assumption]
         return (*left_out, *filter(None, assumed))
 
@@ -145,7 +156,7 @@ class VirtualGpu(Device):
 
     def _new(self) -> Prediction:
         memory = VirtualMemory(self.card)
-        return Prediction(self.card, memory, world_size=self.world_size, switches=switches())
+        return Prediction(self.card, memory, world_size=self.world_size, switches=switches(), given=self._given)
 
     def start_step(self) -> None:
         """The lines that ask for unknown numbers are counted for each step."""

@@ -136,7 +136,7 @@ def guessed(lines: Iterable[str]) -> str:
     """What an error is told that may come of guesses at these lines."""
     return (
         f"In this prediction, numbers that only a real card knows were guessed at {', '.join(lines)}: a float is 1, an "
-        "integer 0. If this error comes of one, give that number by hand."
+        "integer 0. If this error comes of one, give that number by hand, or with `--guess LINE=NUMBER`."
     )
 
 

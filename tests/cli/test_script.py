@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 
 import pytest
 
@@ -58,9 +58,29 @@ def test_out_of_memory_is_told_with_what_to_change(script, capfd, monkeypatch):
     out, err = capfd.readouterr()
     lines = out.splitlines()
     assert "CUDA out of memory. Tried to allocate 11.92 GiB" in "".join(lines)
-    where = {"gpu": "T4", "ranks": (None, 0), "until": None, "room": 10 * 2**30}
+    where = {"gpu": "T4", "ranks": (None, 0), "until": None, "guesses": {}, "room": 10 * 2**30}
     assert lines[-3:] == ["train.py --batch-size=50000000", str(where), "50000000"]
     assert "memlab: trying\n" in err
+
+
+def test_a_number_that_nobody_knows_can_be_given(script, tmp_path, capfd):
+    text = "loss = model(torch.ones(8, 64, device=device)).sum()\nassert 1 < loss.item() < 2\nloss.backward()\n"
+    head = dedent(SCRIPT).partition("while True")[0]
+    (tmp_path / script).write_text(f"{head}for _ in range(3):\n{indent(text, '    ')}    optimizer.step()\n")
+    assert cli.main(["predict", script, "--gpu", "T4"]) == 2
+    assert "train.py raised AssertionError at train.py:14" in (told := capfd.readouterr().err)
+    assert "guessed at train.py:14: a float is 1" in told
+    assert cli.main(["predict", script, "--gpu", "T4", "--guess", "train.py:14=1.5", "--guess", "train.py:3=7"]) == 0
+    out = capfd.readouterr().out
+    assert "The number that train.py:14 asks for was given as 1.5." in out
+    assert "Nothing asks for a number at train.py:3, so the 7 that was given for it had no effect." in out
+    assert "guessed" not in out
+
+
+@pytest.mark.parametrize("word", ["loss=1.5", "train.py:12", "train.py:12=high"])
+def test_a_bad_guess_is_refused(script, word, capsys):
+    assert cli.main(["predict", script, "--gpu", "T4", "--guess", word]) == 2
+    assert f"--guess {word} is not LINE=NUMBER" in capsys.readouterr().err
 
 
 def test_only_a_script_evaluates(script, capsys):

@@ -554,7 +554,10 @@ def test_an_error_is_told_what_was_guessed_in_its_step():
     with pytest.raises(RuntimeError, match="invalid for input of size 6") as caught:
         predict(train, gpu="T4")
     (note,) = caught.value.__notes__
-    assert re.fullmatch(r"In this prediction, .* guessed at test_values.py:\d+: .* give that number by hand\.", note)
+    assert re.fullmatch(
+        r"In this prediction, .* guessed at test_values.py:\d+: .* by hand, or with `--guess LINE=NUMBER`\.",
+        note,
+    )
     assert failure_sentence(caught.value, train).endswith(f"Fix it and press Run again. {note}")
 
 
