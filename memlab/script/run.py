@@ -1,5 +1,6 @@
 """A run of a script, in the process that it has for itself."""
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, suppress
@@ -14,14 +15,17 @@ from memlab.protocol import Train
 from memlab.run import Run
 from memlab.script.command import Command
 from memlab.script.eager import EAGER
+from memlab.script.options import in_source
 from memlab.script.steps import PATIENCE, Steps
 from memlab.script.until import MILESTONES, Until
+from memlab.text import listed
 from memlab.trace import Trace
 from memlab.units import format_bytes
 
 WITHOUT_OPTIMIZER = (
     f"The script has no optimizer of PyTorch's, so its first step is {PATIENCE} backwards, and each of the others one."
 )
+ON_CARD = r"cuda|accel|gpu|device"  # in names of options
 
 
 class ScriptRun(Run):
@@ -71,12 +75,19 @@ class ScriptRun(Run):
             yield WITHOUT_OPTIMIZER
         if self._until and len(self.steps) > self._count:
             yield from self._on_milestone(self._until.milestone)
+        if not self._device.computes and not any(step.peak_allocated for step in self.steps):
+            yield from self._on_nothing()
         first, *others = (step.peak_allocated or 0 for step in self.steps)
         if others and not self.oom and max(others) < first:
             yield (
                 "The peak is that of the first step, with all that the script does before it; the highest of the "
                 f"others takes {format_bytes(max(others))}."
             )
+
+    def _on_nothing(self) -> Iterator[str]:
+        flags = [option.flag for option in in_source(self._script.path) if re.search(ON_CARD, option.name)]
+        remedy = f"; of its options, {listed(flags)} may change that" if flags else ""
+        yield f"The script had nothing on the card: it trains on the CPU as it was started{remedy}."
 
     def _on_milestone(self, milestone: str) -> Iterator[str]:
         *before, last = (step.peak_allocated or 0 for step in self.steps)

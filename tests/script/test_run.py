@@ -338,6 +338,20 @@ def test_a_script_that_updates_its_weights_itself(run):
     assert trace.notes == (WITHOUT_OPTIMIZER,)
 
 
+def test_one_that_trains_on_the_cpu_as_it_was_started(run_script):
+    text = dedent(HEAD).replace("torch.cuda.is_available()", "args.accel") + "for _ in range(3): step()\n"
+    parser = (
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--lr', type=float)\n"
+        "parser.add_argument('--accel', action='store_true')\n"
+        "args = parser.parse_args()\n"
+    )
+    said = "The script had nothing on the card: it trains on the CPU as it was started; of its options, --accel may change that."
+    assert said in run_script(parser + text).complete().notes
+    assert said not in run_script(parser + text, "--accel").complete().notes
+
+
 def test_where_it_is(run):
     text = """
         for index in range(8):
