@@ -115,13 +115,18 @@ def _raised(script: Command, error: Exception) -> MemlabError:
     if refusal and (str(refusal) in str(error) or _refusal_behind(error, lambda behind: behind.__cause__)):
         return refusal
     sys.stderr.write("".join(_shown(error, script)))
-    first = str(error).strip().partition("\n")[0]
+    first = str(error).strip().partition("\n")[0] or _line(error)  # an assertion mostly says nothing
     if "environment variable RANK expected" in first:
         first = "it is written for torchrun, so say how many ranks there are (--world-size)."
     dealt_with = f" (while it dealt with a refusal: {str(refusal).rstrip('.')})" if refusal else ""
     sentence = f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}{dealt_with}"
     guesses = getattr(error, "__notes__", [])  # see VirtualGpu.running
     return ScriptFailed(" ".join([f"{sentence.rstrip('.')}.", *guesses]) if guesses else sentence)
+
+
+def _line(error: Exception) -> str:
+    """The line of source that raised it."""
+    return traceback.extract_tb(error.__traceback__)[-1].line or ""
 
 
 def _refusal_behind(

@@ -347,7 +347,10 @@ def test_one_that_trains_on_the_cpu_as_it_was_started(run_script):
         "parser.add_argument('--accel', action='store_true')\n"
         "args = parser.parse_args()\n"
     )
-    said = "The script had nothing on the card: it trains on the CPU as it was started; of its options, --accel may change that."
+    said = (
+        "The script had nothing on the card: it trains on the CPU as it was started; of its options, --accel may "
+        "change that."
+    )
     assert said in run_script(parser + text).complete().notes
     assert said not in run_script(parser + text, "--accel").complete().notes
 

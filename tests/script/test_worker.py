@@ -96,6 +96,10 @@ REMEDY = "give the script that trains, with the arguments (behind --) with which
             f"ScriptFailed: train.py raised ValueError at train.py:2: {said_of_a_null()}",
         ),
         (
+            "version = '1.0'\nassert version == '0.3'  # it needs that",
+            "ScriptFailed: train.py raised AssertionError at train.py:2: assert version == '0.3'  # it needs that",
+        ),
+        (
             "import torch\ntorch.distributed.init_process_group('gloo')",
             "ScriptFailed: train.py raised ValueError at train.py:2: it is written for torchrun, so say how many ranks "
             "there are (--world-size).",
