@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -32,6 +33,8 @@ OFFLINE = {
     "TRANSFORMERS_OFFLINE": "1",
     "WANDB_MODE": "disabled",
 }
+# What huggingface_hub 2.4 raises then; its own words send the reader to a connection that is there.
+OFFLINE_ERRORS = ("OfflineModeIsEnabled", "LocalEntryNotFoundError")
 
 
 def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -115,6 +118,11 @@ def _raised(script: Command, error: Exception) -> MemlabError:
     if refusal and (str(refusal) in str(error) or _refusal_behind(error, lambda behind: behind.__cause__)):
         return refusal
     sys.stderr.write("".join(_shown(error, script)))
+    if wanted := _wanted_of_hub(error):
+        return Refused(
+            f"the script needs {wanted} of Hugging Face's hub, at {where(error)}, and it is not on this machine: a "
+            "prediction reaches no network, so download it before, or give the path of what is here."
+        )
     first = str(error).strip().partition("\n")[0] or _line(error)  # an assertion mostly says nothing
     if "environment variable RANK expected" in first:
         first = "it is written for torchrun, so say how many ranks there are (--world-size)."
@@ -122,6 +130,17 @@ def _raised(script: Command, error: Exception) -> MemlabError:
     sentence = f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}{dealt_with}"
     guesses = getattr(error, "__notes__", [])  # see VirtualGpu.running
     return ScriptFailed(" ".join([f"{sentence.rstrip('.')}.", *guesses]) if guesses else sentence)
+
+
+def _wanted_of_hub(error: BaseException | None) -> str:
+    """What it asked Hugging Face's hub for, where that is why it failed, or nothing."""
+    if type(error) is ConnectionError and (match := re.search(r" '([^']+)' on the Hub \(OfflineMode", str(error))):
+        return match[1]  # datasets 5.2 does not say what is behind it
+    while error is not None and type(error).__name__ not in OFFLINE_ERRORS:
+        error = error.__cause__ or error.__context__
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)] if error else []
+    names = [frame["repo_id"] for frame in frames if isinstance(frame.get("repo_id"), str)]
+    return names[-1] if names else "something" if error else ""
 
 
 def _line(error: Exception) -> str:

@@ -156,6 +156,30 @@ def test_what_it_was_refused_before_does_not_turn_up_in_an_error_of_its_own(answ
     assert sentence_of(given) == "ScriptFailed: train.py raised ZeroDivisionError at train.py:1: division by zero"
 
 
+OF_THE_HUB = (
+    "Refused: the script needs {} of Hugging Face's hub, at train.py:{}, and it is not on this machine: a prediction "
+    "reaches no network, so download it before, or give the path of what is here."
+)
+
+
+def test_what_is_not_in_the_cache_of_the_hub(answer):
+    text = """
+        class LocalEntryNotFoundError(FileNotFoundError): "as huggingface_hub's"
+        def hf_hub_download(repo_id):
+            raise LocalEntryNotFoundError("Please check your connection.")
+        try:
+            hf_hub_download("timm/resnet50d")
+        except OSError as error:
+            raise OSError("We couldn't connect to 'https://huggingface.co'") from error
+    """
+    assert sentence_of(answer(text)) == OF_THE_HUB.format("timm/resnet50d", 8)
+
+
+def test_a_data_set_that_is_not_in_the_cache_of_the_hub(answer):
+    text = """raise ConnectionError("Couldn't reach 'glue' on the Hub (OfflineModeIsEnabled)")"""
+    assert sentence_of(answer(text)) == OF_THE_HUB.format("glue", 1)
+
+
 def test_a_guess_that_it_may_come_of_stands_beside_an_error(answer):
     asserting = "assert 1 < weight.sum() < 2, 'loss'"
     given = answer(STEPS.replace("batch_size = 4", "batch_size = 400").replace("optimizer.step()", asserting))
