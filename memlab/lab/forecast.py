@@ -17,7 +17,7 @@ from memlab.lab.ranks import WORLD_SIZE, open_prediction, steps_until
 from memlab.lab.remembered import Case, Known, Remembered
 from memlab.lab.screen import Screen, View
 from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
-from memlab.lab.words import ABOUT, failure_sentence, prediction_summary
+from memlab.lab.words import ABOUT, failure_sentence, prediction_summary, value_text
 from memlab.lab.worker import Job, Stopping, Work, Worker
 from memlab.protocol import Train
 from memlab.run import Run
@@ -131,7 +131,8 @@ class Forecast:
 
     def _announcement(self, case: Case) -> str:
         before = self._on_show.chosen if self._on_show else {}
-        changed = [f"{self._choices[n].label} {value}" for n, value in case.chosen.items() if value != before.get(n)]
+        moved = {name: value for name, value in case.chosen.items() if value != before.get(name)}
+        changed = [f"{self._choices[name].label} {value_text(value)}" for name, value in moved.items()]
         return f"Predicting {', '.join([*changed, *filter(None, [other_model(case.model)]), case.gpu])}."
 
     def _say_stuck(self) -> None:

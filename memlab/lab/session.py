@@ -20,7 +20,7 @@ from memlab.lab.ranks import of_train, open_run
 from memlab.lab.remembered import Case
 from memlab.lab.rows import add
 from memlab.lab.screen import SILENCE, Screen, View, Words
-from memlab.lab.words import ending, failure_sentence, recorded_summary
+from memlab.lab.words import ending, failure_sentence, recorded_summary, value_text
 from memlab.lab.worker import Job, Stopping
 from memlab.protocol import Train, check_settings
 from memlab.run import Run
@@ -245,7 +245,7 @@ class Session:
         if self.busy:
             chosen = self.screen.settings
             changed = [
-                f"{choice.label} {chosen[name]}"
+                f"{choice.label} {value_text(chosen[name])}"
                 for name, choice in self.choices.items()
                 if chosen[name] != self._running.get(name)
             ]

@@ -82,8 +82,12 @@ def _said(trace: Trace, names: Iterable[str]) -> list[str]:
 
 def setting_text(name: str, value: object) -> str:
     """A setting as people say it: ``batch 8``, ``compiled on``."""
-    words = ("off", "on")[value] if isinstance(value, bool) else value
-    return f"{name.replace('_', ' ').removesuffix(' size')} {words}"
+    return f"{name.replace('_', ' ').removesuffix(' size')} {value_text(value)}"
+
+
+def value_text(value: object) -> object:
+    """A setting's value as people say it: a switch is on or off."""
+    return ("off", "on")[value] if isinstance(value, bool) else value
 
 
 def run_name(trace: Trace) -> str:

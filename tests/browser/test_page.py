@@ -239,6 +239,35 @@ def test_present_mode_reveals_the_questions_of_the_page_at_a_key(browser):
     expect(browser.get_by_role("button", name="Question")).to_have_count(0)  # only there
 
 
+@pytest.mark.parametrize("size", [(1280, 720), (853, 480)], ids=["projector", "150%"])
+def test_what_is_compared_and_asked_hides_nothing_of_what_is_presented(browser, size):
+    browser.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+    browser.get_by_role("button", name="Pin as A").click()
+    choose_batch(browser, "End")
+    browser.get_by_role("button", name="Present").click()
+    table, chart = browser.locator(".memlab-aside"), browser.locator(".memlab-chart").bounding_box()
+    for part in (chart, browser.locator(".memlab-head").bounding_box()):
+        assert not overlap(table.bounding_box(), part)
+    for place in (0.3, 0.8):
+        browser.mouse.move(x := chart["x"] + place * chart["width"], chart["y"] + chart["height"] / 2)
+        expect(browser.locator(".memlab-asked")).to_have_count(1)
+        box = table.bounding_box()
+        assert x < box["x"] or x > box["x"] + box["width"]
+    browser.keyboard.press("Escape")
+
+
+def overlap(one, other):
+    beside = one["x"] + one["width"] <= other["x"] or other["x"] + other["width"] <= one["x"]
+    return not beside and one["y"] < other["y"] + other["height"] and other["y"] < one["y"] + one["height"]
+
+
+def test_the_button_that_stops_a_prediction_moves_nothing(browser):
+    before = browser.locator(".memlab-chart").bounding_box()
+    browser.locator(".memlab-stop").evaluate("button => { button.hidden = false; }")
+    expect(browser.get_by_role("button", name="Stop predicting")).to_be_visible()
+    assert browser.locator(".memlab-chart").bounding_box() == before
+
+
 @pytest.mark.parametrize(("size", "zoom"), [((1280, 720), 1), ((853, 480), 1.5)], ids=["projector", "150%"])
 def test_it_is_presented_as_large_as_the_window(browser, address, size, zoom):
     context = browser.context.browser.new_context(
@@ -250,7 +279,7 @@ def test_it_is_presented_as_large_as_the_window(browser, address, size, zoom):
     page.keyboard.press("Enter")
     whole = page.locator(".memlab-present").bounding_box()
     assert (whole["x"], whole["y"], whole["width"], whole["height"]) == (0, 0, *size)
-    assert page.locator(".memlab-drawing").get_attribute("font-size") == "24"
+    assert float(page.locator(".memlab-drawing").get_attribute("font-size")) * zoom == 24  # of the projector's pixels
     for part in (
         page.get_by_role("slider", name="batch size"),
         page.locator(".memlab-chart"),

@@ -65,6 +65,14 @@ def test_what_was_predicted_is_shown_again_at_once_in_the_thread_that_asks(monke
     assert session.prediction.device == "L4"
 
 
+def test_a_switch_is_announced_as_the_heading_says_it():
+    session = make(lambda device, *, batch_size=1, tied=True: train(device, batch_size=batch_size), tied=bool)
+    said = []
+    session.screen.on_change = lambda name: said.append(session.screen.pending)
+    session.choose("tied", False)
+    assert any(words.endswith("tied off, T4.") for words in said)
+
+
 def test_a_prediction_on_its_way_is_announced_and_no_alert():
     slow = Slow()
     session = make(slow, gpu="A100-40GB")

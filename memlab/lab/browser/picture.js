@@ -545,7 +545,8 @@ export class Picture {
     const over = element("div", { class: "memlab-over" }, part("settings"), toolbar);
     const stage = element("div", { class: "memlab-stage" }, over, part("head"), this.chart.box, part("legend"));
     const code = part("code", "pre", { tabindex: 0, "aria-label": "the training loop" });
-    const aside = element("div", { class: "memlab-aside" }, part("difference"), code, part("answer"));
+    const aside = part("aside");
+    aside.append(part("difference"), code, part("answer"));
     root.classList.add("memlab-picture");
     root.replaceChildren(this.stopButton, element("div", { class: "memlab-main" }, stage, aside, part("run")), part("sentence", "p", { role: "status" }), part("table"), part("question", "div", { role: "status" }));
     this.watcher = new ResizeObserver(() => this.resized());
@@ -599,7 +600,7 @@ export class Picture {
     const limits = shown.limits.filter(([bytes]) => step.trace.oom || highest > bytes / 4);
     this.chart.draw(step, this.other, {
       limits, alone: this.alone, byTime: timed && this.byTime, hidden: shown.hidden,
-      size: presenting ? 24 : 14,
+      size: presenting ? Math.min(Math.max(14, innerHeight / 30), 24) : 14,
       height: presenting ? this.room() : Math.min(Math.max(250, 0.36 * innerHeight), 480),
       marks: this.pinned ? ["B", "A"] : ["", this.predicted ? "predicted" : ""],
     });
@@ -610,9 +611,10 @@ export class Picture {
     this.asked(this.chart.moment);
   }
 
-  // What the window leaves for the chart: the rest of its column stays as high as it is.
+  // What the window leaves for the chart: the rest of its column stays as high as it is. What stands below may wait.
   room() {
-    const rest = this.root.offsetHeight - this.table.offsetHeight - this.chart.box.offsetHeight;
+    const below = getComputedStyle(this.aside).position === "static" ? this.aside.offsetHeight : 0;
+    const rest = this.root.offsetHeight - this.table.offsetHeight - this.chart.box.offsetHeight - below;
     return Math.max(150, innerHeight - this.root.getBoundingClientRect().top - rest - 16);
   }
 
@@ -620,7 +622,8 @@ export class Picture {
     const { step, shown } = this;
     const { trace } = step;
     const number = trace.oom ? "out of memory" : `${trace.is_lower_bound ? "at least " : ""}${formatBytes(step.peak)}`;
-    const words = [shown.origin, ...this.limitWords(), ...this.comparison()];
+    const sent = trace.sent && !trace.oom ? [`sends ${formatBytes(trace.sent)} a step`] : [];
+    const words = [shown.origin, ...this.limitWords(), ...sent, ...this.comparison()];
     this.settings.replaceChildren(element("b", {}, shown.heading), this.a ? `  beside A: ${this.nameOfA()}` : "");
     this.head.replaceChildren(
       element("span", { class: `memlab-number${trace.oom ? " memlab-alert" : ""}` }, number),
