@@ -12,6 +12,7 @@ from tests.notebooks.cells import NOTEBOOKS, ROOT
 from tests.publish import CELL_ID, LOOPS, address, install_cell, published
 
 URL = "https://github.com/someone/memlab"
+TITLE = install_cell("", False, [])["source"][0]
 
 
 @pytest.fixture
@@ -32,6 +33,12 @@ def test_every_notebook_is_as_the_command_writes_it(path):
     notebook = json.loads(path.read_text(encoding="utf-8"))
     url = address((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert published(notebook, path.relative_to(ROOT).as_posix(), url) == notebook, "run make publish"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_notebook_has_the_cell_once(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert sum("".join(cell["source"]).startswith(TITLE) for cell in cells) == 1
 
 
 def test_the_address_is_in_the_cell_and_the_badge_and_goes_again(notebook):

@@ -1,5 +1,6 @@
 """Storages whose category is known for certain: parameters, buffers, gradients, the state of optimizers."""
 
+import gc
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -36,7 +37,19 @@ class Residents:
         named = list(module.named_parameters())
         self._names.update((id(parameter), name) for name, parameter in named)
         self.parameters(parameter for _, parameter in named)
-        self._mark(((name, buffer) for name, buffer in module.named_buffers() if not is_lazy(buffer)), Category.BUFFER)
+        self._mark(_no_lazy(module.named_buffers()), Category.BUFFER)
+
+    def all_modules(self) -> None:
+        """Mark what every module holds that is alive: of a step that failed, some have not been entered yet."""
+        found = (thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module))
+        modules = [
+            module for module in found if "_modules" in vars(module)
+        ]  # else it is not yet a module, or TorchScript
+        inner = {id(child) for module in modules for child in module.children()}
+        for module in modules:
+            if id(module) not in inner:
+                self._mark(_no_lazy(module.named_buffers()), Category.BUFFER)
+                self._mark(_no_lazy(module.named_parameters()), Category.PARAMETER)
 
     def parameters(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """These are trained, or frozen."""
@@ -76,6 +89,10 @@ class Residents:
     def _accumulated(self, parameter: torch.nn.Parameter) -> None:
         if parameter.grad is not None:
             self._mark([(f"{self._name(parameter)}.grad", parameter.grad)], Category.GRADIENT)
+
+
+def _no_lazy(named: Iterable[tuple[str, torch.Tensor]]) -> Iterable[tuple[str, torch.Tensor]]:
+    return ((name, tensor) for name, tensor in named if not is_lazy(tensor))
 
 
 def _holds(known: dict[int, weakref.ref[torch.nn.Parameter]], parameter: torch.nn.Parameter) -> bool:

@@ -296,6 +296,7 @@ class Tracker(Storages, TorchDispatchMode):
     def _failure(self, asked: int | None) -> OutOfMemory:
         # Backward will not begin, and a checkpoint not end: what lives now is what would have been kept.
         self._marks.failed = True
+        self._residents.all_modules()
         self._marks.begins[Phase.BACKWARD].append(len(self._events))
         self._marks.recompute_ends.append(len(self._events))
         return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, operator(self._op).name)

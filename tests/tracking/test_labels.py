@@ -202,3 +202,25 @@ def test_a_step_that_ran_out_of_memory_holds_nothing_over():
     trace = measure(too_much, device=DEVICE, budget=10 * TENSOR)
     assert trace.oom
     assert Category.HELD not in {event.category for event in trace.events}
+
+
+class InTwoParts(nn.Module):
+    """A model that a loop calls part by part, so none of its modules has entered the whole of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
+        self.second.register_buffer("scales", torch.ones(64, 64))
+
+
+def test_a_step_that_ran_out_of_memory_names_what_it_had_not_reached():
+    def too_much(device):
+        model = InTwoParts().to(device).requires_grad_(False)
+        x = model.first(torch.zeros(64, 64, device=device))
+        yield model.second(x.repeat(64, 1)).sum()
+
+    trace = measure(too_much, device=DEVICE, budget=20 * TENSOR)
+    assert trace.oom
+    at_the_end = {category: counts[-1] for category, counts in trace.timeline.items()}
+    assert at_the_end[Category.PARAMETER] == 2 * TENSOR
+    assert at_the_end[Category.BUFFER] == TENSOR
