@@ -42,9 +42,7 @@ class Residents:
     def all_modules(self) -> None:
         """Mark what every module holds that is alive: of a step that failed, some have not been entered yet."""
         found = (thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module))
-        modules = [
-            module for module in found if "_modules" in vars(module)
-        ]  # else it is not yet a module, or TorchScript
+        modules = [module for module in found if "_modules" in vars(module)]  # not TorchScript, nor half made
         inner = {id(child) for module in modules for child in module.children()}
         for module in modules:
             if id(module) not in inner:

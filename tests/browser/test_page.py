@@ -216,6 +216,7 @@ def test_out_of_memory_shows_the_request_that_failed(browser):
     asked = f"out of memory: {format_bytes(oom.asked)} asked"
     texts = browser.locator(".memlab-chart text")
     expect(texts.filter(has_text=asked)).to_have_count(1)
+    expect(texts.filter(has_text="set-up")).to_have_count(1)  # where the weights come to the card, in the first step
     for text in texts.all():  # the card's name among them
         box = text.bounding_box()
         beside = box["x"] + box["width"] <= drawn["x"] or box["x"] >= drawn["x"] + drawn["width"]

@@ -468,8 +468,9 @@ class Chart {
   stripName(step, begin, end) {
     const lines = step.trace.events.line.slice(begin, end).map((number) => this.code?.lines[number - this.code.first] ?? "");
     if (lines.some((line) => line.includes("zero_grad"))) return "zero_grad";
-    const inputs = step.trace.events.category.slice(begin, end).every((place) => step.trace.events.texts[place] === "input");
-    return inputs ? "inputs" : "other";
+    const kinds = new Set(Array.from(step.trace.events.category.slice(begin, end), (place) => step.trace.events.texts[place]));
+    if (begin === 0 && kinds.has("parameter")) return "set-up"; // the first step has it
+    return kinds.size === 1 && kinds.has("input") ? "inputs" : "other";
   }
 
   // The cursor, on a layer of its own: moving it paints nothing else anew.
