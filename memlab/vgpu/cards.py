@@ -154,7 +154,11 @@ def _speed(
 # message was found for a card (marked est.), it is that of the nearest card of its generation. Sources are issues of
 # repositories on GitHub; where a log is quoted, its text was found by a full-text search of public repositories.
 #
-# Multiprocessors, caches, the memory's bus and clocks are those of the sheets that are named for the speeds.
+# Multiprocessors, caches, the memory's bus and clocks are those of the sheets that are named for the speeds, and where
+# the driver's own were found (``cudaDeviceProp`` in a repository or a log, named as the driver's), those. Some sheets
+# were read in others' copies: Lightning's fabric/utilities/throughput.py (RTX 3090, RTX A6000, A10, L40, A100, H100
+# PCIe, H100 NVL), stas00/ml-engineering (A100, H100 PCIe), archive-lib.hpctech.co.jp (H100 PCIe), mullet.se (L40),
+# atineoSE/coding-model-seeks-gpu (RTX 6000 Ada, RTX PRO 6000, GH200) and fibermall.com (HGX B300).
 #
 # Speeds are dense, at boost clock: TFLOP/s in float32, TF32, float16 and bfloat16, then GB/s of memory and of the bus,
 # then MiB of cache. Sparse figures are halved. Of GeForce cards the figures with sums in float32 stand here: PyTorch
@@ -196,7 +200,8 @@ CARDS = {
             speed=_speed(12.7, 12.7, 25.5, 25.5, 360, 32, cache=3),
         ),
         # capacity: club-3090#58; context: est., of the A10
-        # speeds: NVIDIA Ampere GA102 whitepaper
+        # speeds: NVIDIA Ampere GA102 whitepaper, in float16 a quarter of its 284 TOP/s in INT8; clocks: topcpu.net; the
+        # driver's: Jumperkables/cuda-benchmarking, multiprocessors, bus and cache
         _card(
             "RTX 3090",
             "NVIDIA GeForce RTX 3090",
@@ -207,8 +212,8 @@ CARDS = {
         ),
         # capacity: log "4x NVIDIA GeForce RTX 4060 Ti, 16 GB each", 15.57 GiB in its OOM message; context: est., of the
         # RTX 4090
-        # speeds: est., 34 multiprocessors at 2.54 GHz with the RTX 4090's tensor cores; NVIDIA's product page, 8 lanes
-        # of PCIe 4
+        # speeds: topcpu.net and cputronic.com, 8 lanes of PCIe 4; of tensor cores: est., 34 multiprocessors with the
+        # RTX 4090's at 2.54 GHz
         _card(
             "RTX 4060 Ti 16GB",
             "NVIDIA GeForce RTX 4060 Ti",
@@ -218,7 +223,8 @@ CARDS = {
             speed=_speed(22.1, 22.1, 44.1, 44.1, 288, 16, cache=32),
         ),
         # capacity: Kolors#11; context: est., of the RTX 4090
-        # speeds: est., 60 multiprocessors at 2.61 GHz with the RTX 4090's tensor cores; NVIDIA's product page
+        # speeds: hmc-tech.com; cache: TechPowerUp, of the whole AD104; of tensor cores: est., 60 multiprocessors with
+        # the RTX 4090's at 2.61 GHz; the driver's: SCRE4MIE/CUDA, multiprocessors
         _card(
             "RTX 4070 Ti",
             "NVIDIA GeForce RTX 4070 Ti",
@@ -228,7 +234,8 @@ CARDS = {
             speed=_speed(40.1, 40.1, 80.2, 80.2, 504, 32, cache=48),
         ),
         # capacity: log "total_memory=15934MB, multi_processor_count=66"; context: est., of the RTX 4090
-        # speeds: est., 66 multiprocessors at 2.61 GHz with the RTX 4090's tensor cores; NVIDIA's product page
+        # speeds: topcpu.net; of tensor cores: est., 66 multiprocessors with the RTX 4090's at 2.61 GHz; the driver's:
+        # log "total_memory=15974MB, multi_processor_count=66, L2_cache_size=48MB"
         _card(
             "RTX 4070 Ti SUPER",
             "NVIDIA GeForce RTX 4070 Ti SUPER",
@@ -267,8 +274,8 @@ CARDS = {
             context="595 MiB",
             speed=_speed(104.8, 104.8, 209.5, 209.5, 1792, 64, cache=96),
         ),
-        # capacity: 48670 MiB, without ECC, ultralytics#19084; context: est., of the A10
-        # speeds: NVIDIA Ampere GA102 whitepaper
+        # capacity: 48670 MiB, without ECC (with it 44.55 GiB), ultralytics#19084; context: est., of the A10
+        # speeds: NVIDIA Ampere GA102 whitepaper, float16 in torchtitan too; clocks: sysrqmts.com
         _card(
             "RTX A6000",
             "NVIDIA RTX A6000",
@@ -279,7 +286,8 @@ CARDS = {
         ),
         # capacity: log "(NVIDIA RTX 6000 Ada Generation, 48520MiB)", without ECC (with it 44.43 GiB); context:
         # MTVCrafter#21
-        # speeds: NVIDIA RTX 6000 Ada data sheet; Ada whitepaper
+        # speeds: NVIDIA RTX 6000 Ada data sheet, a quarter of its 1457 TFLOP/s of sparse FP8 in float16, half of that
+        # in TF32; clock and cache: cputronic.com
         _card(
             "RTX 6000 Ada",
             "NVIDIA RTX 6000 Ada Generation",
@@ -290,7 +298,9 @@ CARDS = {
         ),
         # capacity: ds4#431; context: log "11.93 GiB memory in use. Of the allocated memory 11.24 GiB" of a card of
         # 94.97 GiB
-        # speeds: NVIDIA RTX Blackwell PRO GPU architecture whitepaper
+        # speeds: NVIDIA RTX PRO 6000 Blackwell Workstation Edition data sheet; of tensor cores, and clock:
+        # hmc-tech.com; the driver's: log "name='NVIDIA RTX PRO 6000 Blackwell Server Edition', major=12, minor=0,
+        # total_memory=97250MB, multi_processor_count=188, L2_cache_size=128MB"
         _card(
             "RTX PRO 6000",
             "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
@@ -309,13 +319,13 @@ CARDS = {
             context="189 MiB",
             speed=_speed(30.3, 60, 121, 121, 300, 32, cache=48, network=12.5),
         ),
-        # capacity: CogVLM#236; context: MiniCPM-V#640
-        # speeds: NVIDIA A10 data sheet; GA102 whitepaper
+        # capacity: CogVLM#236 and 23609475072 bytes, aalanwyr/face2cuda; context: MiniCPM-V#640
+        # speeds: NVIDIA A10 data sheet; the driver's: face2cuda, clock, bus and cache
         _card(
             "A10",
             "NVIDIA A10",
             _Chip(sm=86, processors=72, width=384, clocks=(1695, 6251)),
-            capacity="21.99 GiB",
+            capacity="23609475072 B",
             context="288 MiB",
             speed=_speed(31.2, 62.5, 125, 125, 600, 32, cache=6),
         ),
@@ -330,7 +340,7 @@ CARDS = {
             speed=_speed(35, 35, 70, 70, 600, 32, cache=6, network=12.5),
         ),
         # capacity and context: Qwen3-VL#2097
-        # speeds: NVIDIA L40 data sheet; Ada whitepaper
+        # speeds: NVIDIA L40 data sheet; clocks and cache: topcpu.net
         _card(
             "L40",
             "NVIDIA L40",
@@ -369,18 +379,19 @@ CARDS = {
             context="503 MiB",
             speed=_speed(19.5, 156, 312, 312, 2039, 32, cache=40, nvlink=300, network=200),
         ),
-        # capacity: 40385 MiB, ultralytics#18492; context: est., of the A100-40GB
-        # speeds: NVIDIA A100 data sheet, PCIe
+        # capacity: log "name='NVIDIA A100-PCIE-40GB', major=8, minor=0, total_memory=40326MB" (40385 MiB,
+        # ultralytics#18492); context: est., of the A100-40GB
+        # speeds: NVIDIA A100 data sheet, PCIe; the driver's: caps-tum/mt4g
         _card(
             "A100-PCIe-40GB",
             "NVIDIA A100-PCIE-40GB",
             _Chip(sm=80, processors=108, width=5120, clocks=(1410, 1215)),
-            capacity="40385 MiB",
+            capacity="40326 MiB",
             context="501 MiB",
             speed=_speed(19.5, 156, 312, 312, 1555, 32, cache=40),
         ),
         # capacity: log "(NVIDIA A100 80GB PCIe, 81154MiB)"; context: est., of the A100-80GB
-        # speeds: NVIDIA A100 data sheet, PCIe
+        # speeds: NVIDIA A100 data sheet, PCIe; the memory's clock: of the sheet's 1935 GB/s on 5120 bits
         _card(
             "A100-PCIe-80GB",
             "NVIDIA A100 80GB PCIe",
@@ -400,7 +411,8 @@ CARDS = {
             speed=_speed(67, 494.7, 989.4, 989.4, 3350, 64, cache=50, nvlink=450, network=400),
         ),
         # capacity: log "name='NVIDIA H100 PCIe', major=9, minor=0, total_memory=81008MB"; context: est., of the H100
-        # speeds: Hopper whitepaper, PCIe
+        # speeds: Hopper whitepaper, PCIe; clocks: NVIDIA's product brief PB-11133 and cputronic.com; the driver's: the
+        # log of the capacity, "multi_processor_count=114"
         _card(
             "H100 PCIe",
             "NVIDIA H100 PCIe",
@@ -410,17 +422,21 @@ CARDS = {
             speed=_speed(51.2, 378, 756, 756, 2000, 64, cache=50),
         ),
         # capacity and context: VACE#56
-        # speeds: NVIDIA H100 data sheet, NVL; its cache: est., of the H200, which has six stacks of memory too
+        # speeds: NVIDIA H100 data sheet, NVL; the driver's: caps-tum/mt4g, multiprocessors, cache, clocks and bus (of
+        # which NVIDIA's product brief gives 6016 bits)
         _card(
             "H100 NVL",
             "NVIDIA H100 NVL",
-            _Chip(sm=90, processors=132, width=6016, clocks=(1785, 2619)),
+            _Chip(sm=90, processors=132, width=6144, clocks=(1785, 2619)),
             capacity="93.00 GiB",
             context="676 MiB",
             speed=_speed(60, 417.5, 835.5, 835.5, 3938, 64, cache=60),
         ),
         # capacity: DiffSynth-Studio#1238; context: est., of the H200
-        # speeds: NVIDIA's figures as the press has them (matrixorigin.io, willitrunai.com); networks as of the H100
+        # speeds: NVIDIA's figures as the press has them (zangshuxian.com, willitrunai.com; float16 in torchtitan too;
+        # in float32 more than 78 multiprocessors do at the clock here); the driver's: log "name='NVIDIA H20', major=9,
+        # minor=0, total_memory=97285MB, multi_processor_count=78"; cache (ke60.top has 60 MB too) and clock: est., of
+        # the H200; of the memory: est., of the H100 NVL, whose clock makes the 4.0 TB/s; networks as of the H100
         _card(
             "H20",
             "NVIDIA H20",
@@ -429,15 +445,17 @@ CARDS = {
             context="684 MiB",
             speed=_speed(44, 74, 148, 148, 4000, 64, cache=60, nvlink=450, network=400),
         ),
-        # capacity: 96 GB of HBM3, vllm#9630; context: est., of the H200
-        # speeds: NVIDIA GH200 data sheet, NVLink-C2C to its own host; its cache: est., of the H200; networks as of the
-        # H100
+        # capacity: log "reported as `NVIDIA GH200 480GB` with 94.50 GiB visible HBM" (94.88 GiB, litgpt#1892); context:
+        # litgpt#1892
+        # speeds: NVIDIA GH200 data sheet, NVLink-C2C to its own host; the driver's: mredenti/PowerCapping,
+        # multiprocessors and clock, and log "sm_count": 132, "l2_bytes": 62914560; bus and clock of the memory: est.,
+        # of the H100 NVL, which make the sheet's 4 TB/s; link (not checked) and networks as of the H100
         _card(
             "GH200",
             "NVIDIA GH200 480GB",
             _Chip(sm=90, processors=132, width=6144, clocks=(1980, 2619)),
             capacity="94.50 GiB",
-            context="684 MiB",
+            context="758 MiB",
             speed=_speed(67, 494.7, 989.4, 989.4, 4000, 450, cache=60, nvlink=450, network=400),
         ),
         # measured, driver 580.159.04; the context after a matrix product and a convolution, 610 MiB before any
@@ -460,17 +478,17 @@ CARDS = {
             context="712 MiB",
             speed=_speed(80, 1125, 2250, 2250, 8000, 64, cache=126, nvlink=900, network=400),
         ),
-        # capacity: est., log "total capacity of 267.69 GiB" of an unnamed card, where the driver gives a B300 275040
-        # MiB; context: est., of the B200
-        # speeds: NVIDIA's table of HGX B300; hosts of DGX B300 (PCIe 5, 800 GBit/s a card); cache and memory's clock:
-        # est., of the B200
+        # capacity: log "name: NVIDIA B300 SXM6 AC totalGlobalMem: 274113 MiB memoryBusWidth: 7680 bits l2CacheSize: 126
+        # MiB multiProcessorCount: 148 memoryClockRate: 3996000 kHz"; context: est., of the B200
+        # speeds: NVIDIA's table of HGX B300; of the memory: of that bus (NVIDIA gives 8 TB/s, HGX B300 has 7.7); hosts
+        # of DGX B300 (PCIe 5, 800 GBit/s a card)
         _card(
             "B300",
             "NVIDIA B300 SXM6 AC",
-            _Chip(sm=103, processors=148, width=8192, clocks=(2032, 3996)),
-            capacity="267.69 GiB",
+            _Chip(sm=103, processors=148, width=7680, clocks=(2032, 3996)),
+            capacity="274113 MiB",
             context="712 MiB",
-            speed=_speed(75, 1125, 2250, 2250, 8000, 64, cache=126, nvlink=900, network=800),
+            speed=_speed(75, 1125, 2250, 2250, 7672, 64, cache=126, nvlink=900, network=800),
         ),
     )
 }
