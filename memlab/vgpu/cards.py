@@ -469,14 +469,15 @@ CARDS = {
             speed=_speed(67, 494.7, 989.4, 989.4, 4800, 64, cache=60, nvlink=450, network=400),
         ),
         # capacity and context: stas00/ml-engineering, debug/pytorch.md
-        # speeds: NVIDIA Blackwell data sheet, HGX B200; DGX B200
+        # speeds: NVIDIA Blackwell data sheet, HGX B200; DGX B200; of the memory: the driver's, log "7.67 TB/s peak
+        # bandwidth (bus width 7680-bit, mem clock 3996 MHz)" (NVIDIA gives 8 TB/s, some of its tables 7.7)
         _card(
             "B200",
             "NVIDIA B200",
-            _Chip(sm=100, processors=148, width=8192, clocks=(1965, 3996)),
+            _Chip(sm=100, processors=148, width=7680, clocks=(1965, 3996)),
             capacity="178.35 GiB",
             context="712 MiB",
-            speed=_speed(80, 1125, 2250, 2250, 8000, 64, cache=126, nvlink=900, network=400),
+            speed=_speed(80, 1125, 2250, 2250, 7672, 64, cache=126, nvlink=900, network=400),
         ),
         # capacity: log "name: NVIDIA B300 SXM6 AC totalGlobalMem: 274113 MiB memoryBusWidth: 7680 bits l2CacheSize: 126
         # MiB multiProcessorCount: 148 memoryClockRate: 3996000 kHz"; context: est., of the B200
