@@ -27,6 +27,7 @@ from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.switches import switches
 from memlab.vgpu.time.clock import Clock
 from memlab.vgpu.tracker import VirtualTracker
+from memlab.vgpu.versions import unchecked
 
 
 class VirtualGpu(Device):
@@ -82,7 +83,7 @@ class VirtualGpu(Device):
         """Sentences about what the prediction had to leave out, and about what it takes for granted."""
         lines, told = self._prediction.sized, self._clock.communication() if self._clock else ""
         left_out = (*self._prediction.notes, *self._prediction.memory.remarks, *self._prediction.on_given)
-        assumed = [nothing_chosen(lines) if lines else "", told, self.card.assumption]
+        assumed = [nothing_chosen(lines) if lines else "", told, self.card.assumption, unchecked()]
         return (*left_out, *filter(None, assumed))
 
     @property

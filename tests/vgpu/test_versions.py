@@ -8,8 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from memlab import predict
+from memlab.vgpu import versions
 from memlab.vgpu.versions import TORCH
 from tests.vgpu.test_bytes import train_gpt, train_mlp
 from tests.vgpu.test_features import LOOPS
@@ -38,6 +40,19 @@ def test_the_bytes_are_those_of_every_other_machine(name):
     if VERSION not in expected[name]:
         pytest.skip(f"nothing is expected of torch {VERSION} yet")
     assert predicted(name) == expected[name][VERSION]
+
+
+@pytest.mark.parametrize(("here", "told"), [((2, 13), ""), ((2, 12), "PyTorch 2.11, 2.13 and 2.15, not with 2.12")])
+def test_a_prediction_says_where_it_was_never_checked(monkeypatch, here, told):
+    monkeypatch.setattr(versions, "TORCH", here)
+
+    def train(device):
+        while True:
+            yield torch.ones(8, device=device).sum()
+
+    notes = " ".join(predict(train).notes)
+    assert told in notes
+    assert ("Predictions were checked" in notes) == bool(told)
 
 
 if __name__ == "__main__":
