@@ -37,6 +37,9 @@ class ScriptRun(Run):
     Args:
         until: what the script shall have done as well, a key of ``MILESTONES``. It is cut off after the step in which,
             or before which, it did.
+
+    Attributes:
+        cut_off: is set then. Some scripts catch everything and go on.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class ScriptRun(Run):
         self.settings = {"arguments": " ".join(script.arguments)} if script.arguments else {}
         self.has_ended = False
         self.exit_code: object = None  # what the script gave to sys.exit
-        self._cut_off = threading.Event()
+        self.cut_off = threading.Event()
         self._followed = Steps(self._on_loss, self._on_step)
         self._until = None if until is None else Until(until)
 
@@ -161,8 +164,8 @@ class ScriptRun(Run):
         if self._goes_on():
             self._open_step()
             return
-        self._cut_off.set()
-        self._tracker.stopping, self._every = self._cut_off, True
+        self.cut_off.set()
+        self._tracker.stopping, self._every = self.cut_off, True
         self._open_step()
         raise Stopped
 

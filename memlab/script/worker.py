@@ -22,9 +22,11 @@ from memlab.script.net import Net
 from memlab.script.options import follow_parsers, of_constants
 from memlab.script.overlay import Overlay
 from memlab.script.run import ScriptRun
+from memlab.trace import Trace
 from memlab.vgpu.refusals import where
 
 EVERY = 5.0  # seconds
+PATIENCE = 20.0  # with a script that goes on after it was cut off
 # Libraries that are told so look for what is on this machine, and wait for nobody.
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -48,12 +50,17 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
         if not device.computes:
             refused = _set_apart(folder)
         edits = Edits(request["edits"])
-        with nullcontext() if device.computes else _telling(run), edits.applied():
-            trace = run.complete().to_json()
-        if request["keeps_history"]:
-            device.save_snapshot(folder / SNAPSHOT)
-        found = options or of_constants(script.path, vars(sys.modules["__main__"]))
-        return {"trace": trace, "options": [asdict(option) for option in found], "edits": edits.lines}
+
+        def found(trace: Trace) -> dict[str, Any]:
+            if request["keeps_history"]:
+                device.save_snapshot(folder / SNAPSHOT)
+            known = options or of_constants(script.path, vars(sys.modules["__main__"]))
+            return {"trace": trace.to_json(), "options": [asdict(option) for option in known], "edits": edits.lines}
+
+        telling = nullcontext() if device.computes else _telling(run)
+        with telling, edits.applied(), _not_for_ever(run, lambda: _end(found(run.trace()), folder)):
+            trace = run.complete()
+        return found(trace)
     except BadTrain as error:
         return _error(_without_step(script, run, refused) if run.has_ended else error)
     except MemlabError as error:
@@ -103,6 +110,30 @@ def _telling(run: ScriptRun) -> Iterator[None]:
         is_over.set()
 
 
+@contextmanager
+def _not_for_ever(run: ScriptRun, end: Callable[[], None]) -> Iterator[None]:
+    """A context in which a script has so many seconds left once it was cut off; then the process ends, by ``end``."""
+    is_over = threading.Event()
+
+    def wait() -> None:
+        run.cut_off.wait()
+        if not is_over.wait(PATIENCE):
+            end()
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
+def _end(answer: dict[str, Any], folder: Path) -> None:
+    """End this process, with an answer; what the script has left to be done at its end is not done."""
+    (folder / "answer.json").write_text(json.dumps(answer))
+    sys.stdout.flush()
+    os._exit(0)
+
+
 def _without_step(script: Command, run: ScriptRun, refused: list[str]) -> BadTrain:
     code = run.exit_code
     ended = "ran to its end" if code is None else f"called sys.exit({code!r})"
@@ -126,6 +157,8 @@ def _raised(script: Command, error: Exception) -> MemlabError:
     first = str(error).strip().partition("\n")[0] or _line(error)  # an assertion mostly says nothing
     if "environment variable RANK expected" in first:
         first = "it is written for torchrun, so say how many ranks there are (--world-size)."
+    if isinstance(error, EOFError) and "reading a line" in first:
+        first = "nobody is there to type: give what it asks for on its command line, or in a file."
     dealt_with = f" (while it dealt with a refusal: {str(refusal).rstrip('.')})" if refusal else ""
     sentence = f"{script.__name__} raised {type(error).__name__} at {where(error)}: {first}{dealt_with}"
     guesses = getattr(error, "__notes__", [])  # see VirtualGpu.running
@@ -173,12 +206,9 @@ def main() -> None:
     request = json.loads(sys.argv[1])
     folder = Path(request["folder"])
     try:
-        text = json.dumps(answer(request, folder))
+        _end(answer(request, folder), folder)
     except KeyboardInterrupt:  # the process that asks has had it too
         os._exit(130)
-    (folder / "answer.json").write_text(text)
-    sys.stdout.flush()
-    os._exit(0)  # what the script has left to be done at the end of its process is not done
 
 
 if __name__ == "__main__":

@@ -188,6 +188,31 @@ def test_a_guess_that_it_may_come_of_stands_beside_an_error(answer):
     assert "were guessed at train.py:8: a float is 1, an integer 0" in sentence
 
 
+def test_a_script_that_catches_everything_is_left_alone(answer, monkeypatch, tmp_path):
+    def end(found, folder):
+        ended.append(found)
+
+    ended = []
+    monkeypatch.setattr(worker, "PATIENCE", 0.2)
+    monkeypatch.setattr(worker, "_end", end)
+    answer(
+        """
+        import time
+        import torch
+        model = torch.nn.Linear(8, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(60):
+            try:
+                model(torch.ones(4, 8, device="cuda")).sum().backward()
+                optimizer.step()
+            except BaseException:
+                time.sleep(0.02)
+        """
+    )
+    (found,) = ended
+    assert len(Trace.from_json(found["trace"]).steps) == 2
+
+
 def test_its_traceback_begins_in_the_script(answer, capsys):
     answer("def load():\n    return 1 / 0\nload()")
     shown = capsys.readouterr().err.splitlines()
