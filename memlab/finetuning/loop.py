@@ -1,5 +1,6 @@
 """The loop that fine-tunes a Llama with all its weights, with LoRA, or with LoRA on weights in four bits."""
 
+import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
@@ -70,7 +71,8 @@ def train(
     _check("optimizer", optimizer, OPTIMIZERS)
     _check("adapters", adapters, ADAPTED)
     needs_scale = method != "full" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False)
-    model = make_model(sizes, checkpointing=checkpointing, dtype=torch.float16 if needs_scale else torch.bfloat16)
+    dtype = torch.float16 if needs_scale else torch.bfloat16
+    model = make_model(sizes, checkpointing=checkpointing, dtype=dtype, device=device)
     if method == "full":
         trained = list(model.to(device).parameters())
     else:
@@ -86,14 +88,30 @@ def train(
         yield loss
 
 
-def make_model(sizes: Mapping[str, Any], *, checkpointing: bool, dtype: torch.dtype) -> Llama:
-    """Make a Llama on the host, in 16 bits from the first: to make it in 32 would need as many bytes again."""
+def make_model(
+    sizes: Mapping[str, Any], *, checkpointing: bool, dtype: torch.dtype, device: torch.device | None = None
+) -> Llama:
+    """Make a Llama on the host, in 16 bits from the first: to make it in 32 would need as many bytes again.
+
+    A model that goes to another ``device`` has one block's random numbers in all of them until then. So the host need
+    not hold a Llama 8B, which some hosts cannot, nor draw eight billion numbers.
+    """
+    shared = device is not None and device.type != "cpu" and "depth" in sizes
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        return Llama(**sizes, checkpoint_every=int(checkpointing))
+        model = Llama(**{**sizes, "depth": 1} if shared else sizes, checkpoint_every=int(checkpointing))
     finally:
         torch.set_default_dtype(before)
+    if shared:
+        model.blocks.extend(_twin(model.blocks[0]) for _ in range(sizes["depth"] - 1))
+    return model
+
+
+def _twin(block: nn.Module) -> nn.Module:
+    """A block with parameters of its own, in the memory of the block's."""
+    memo: dict[int, Any] = {id(weight): nn.Parameter(weight.detach()) for weight in block.parameters()}
+    return copy.deepcopy(block, memo)
 
 
 def adapt(

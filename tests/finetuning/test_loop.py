@@ -6,7 +6,7 @@ import torch
 from memlab import predict
 from memlab.categories import Category
 from memlab.errors import BadValue
-from memlab.finetuning import METHODS, OPTIMIZERS, loop, train
+from memlab.finetuning import METHODS, OPTIMIZERS, loop, make_model, train
 from memlab.nets import Llama
 from memlab.techniques.chunked_loss import chunked_cross_entropy
 
@@ -77,3 +77,19 @@ def test_a_card_without_bfloat16_trains_adapters_in_float16(card, method, dtype,
 def test_unknown_words_are_refused(setting, value):
     with pytest.raises(BadValue, match=f"{setting}='{value}' is not known: give one of "):
         next(train(CPU, **SMALL | {setting: value}))
+
+
+@pytest.mark.parametrize(("device", "places"), [("cpu", 2), ("cuda", 1)])
+def test_a_model_that_leaves_the_host_holds_one_block_there(device, places):
+    model = make_model(TINY, checkpointing=False, dtype=torch.bfloat16, device=torch.device(device))
+    weights = [block.mlp.up.weight for block in model.blocks]
+    assert len({id(weight) for weight in weights}) == 2
+    assert len({weight.data_ptr() for weight in weights}) == places
+    assert model.token_embedding.weight.dtype == torch.bfloat16
+
+
+def test_blocks_that_shared_their_numbers_have_their_own_where_they_go():
+    model = make_model(TINY, checkpointing=False, dtype=torch.float32, device=torch.device("meta"))
+    moved = [block.to(torch.float64).mlp.up.weight for block in model.blocks]
+    assert torch.equal(*moved)
+    assert moved[0].data_ptr() != moved[1].data_ptr()
