@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from memlab.cluster import ClusterRun
+from memlab.cluster.size import backend
 from memlab.devices import open_device
 from memlab.errors import BadValue
 from memlab.lab.choices import Choice, Doubling, OneOf
@@ -34,6 +35,16 @@ def make_choice_of_ranks(values: Any) -> Choice:
 def of_train(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What of the settings on a panel is ``train``'s own."""
     return {name: value for name, value in settings.items() if name != WORLD_SIZE}
+
+
+def check_run(settings: Mapping[str, Any], device: str | None) -> None:
+    """Refuse what this machine cannot run, before anything is predicted of it.
+
+    Raises:
+        BadValue: the machine has not enough GPUs, or cores, for so many ranks.
+    """
+    if WORLD_SIZE in settings:
+        backend(settings[WORLD_SIZE], device)
 
 
 def open_run(train: Train, settings: Mapping[str, Any], device: str | None, **options: Any) -> Run | ClusterRun:

@@ -16,7 +16,7 @@ from memlab.lab.checks import OWN_MODEL, check_choices, check_models
 from memlab.lab.forecast import Forecast
 from memlab.lab.live import LiveRun
 from memlab.lab.progress import progress
-from memlab.lab.ranks import of_train, open_run
+from memlab.lab.ranks import check_run, of_train, open_run
 from memlab.lab.remembered import Case
 from memlab.lab.rows import add
 from memlab.lab.screen import SILENCE, Screen, View, Words
@@ -325,6 +325,7 @@ class Session:
             self.refuse(refusal)
 
     def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: Stopping) -> Trace | None:
+        check_run(settings, self._device)
         outline = self._forecast.foresee(Case(settings, OWN_MODEL, self.gpu), stopping)
         run = open_run(
             self._train,

@@ -52,6 +52,15 @@ def test_run_trains_on_so_many_ranks_and_shows_the_highest():
     assert "give 1 to" in screen.status.text
 
 
+def test_too_many_ranks_are_refused_before_they_are_predicted(monkeypatch):
+    session = make(faulty.train, [2, 64])
+    foreseen = []
+    monkeypatch.setattr(session._forecast, "foresee", lambda case, stopping: foreseen.append(case))
+    with pytest.raises(BadValue, match="world_size=64 is more than this machine can run"):
+        session.run(world_size=64)
+    assert foreseen == []
+
+
 def test_stop_ends_all_ranks(monkeypatch, tmp_path):
     mark(monkeypatch, tmp_path.name)
     session = make(faulty.train, [2], steps=10**6)
