@@ -17,6 +17,8 @@ from memlab.units import format_bytes
 # Changes of the source that :mod:`memlab.script.edits` makes.
 EDITS = ("autocast", "checkpointing", "compile", "fused", "adam8bit", "offload")
 ACCUMULATE = "accumulate"  # the gradients of two batches: of more, the second has all in memory that the others have
+EXPANDABLE = "expandable segments"  # where all that is allocated has room, and the blocks that hold it have not
+EXPANDABLE_VARIABLES = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 STEPS = 2  # the second has all that stays
 MOST_OPTIONS = 4
 MOST_TOLD = 3
@@ -30,7 +32,7 @@ class Move:
     Attributes:
         option: the one that gets another value, with the one that it has; None for a change of the source.
         value: the other one.
-        edit: of ``EDITS``.
+        edit: of ``EDITS``, or ``EXPANDABLE``.
     """
 
     option: Option | None = None
@@ -123,11 +125,12 @@ class Plan:
         whole = self._attempt()
         assert whole is not None  # it has run before
         yield f"With room enough it would take {format_bytes(whole.peak)}."
+        moves = [*[Move(edit=EXPANDABLE)] * (whole.peak <= self._room < whole.reserved), *self._moves]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = list(pool.map(self._alone, self._moves))
-        singles = [one for one in found if one and one.peak < WORTH_HAVING * whole.peak]
+            found = list(pool.map(self._alone, moves))
+        singles = [one for one in found if one and (one.peak < WORTH_HAVING * whole.peak or self._frees(one, whole))]
         yield from self._told(whole, singles)
-        useless = [move.name for move, one in zip(self._moves, found, strict=True) if one not in singles]
+        useless = [move.name for move, one in zip(moves, found, strict=True) if one not in singles]
         if useless:
             yield f"Tried, and of no use here: {listed(useless)}."
 
@@ -146,6 +149,10 @@ class Plan:
 
     def _fits(self, attempt: Attempt) -> bool:
         return attempt.reserved <= self._room
+
+    def _frees(self, attempt: Attempt, whole: Attempt) -> bool:
+        """Whether it makes the script fit without taking less: fewer of the bytes reserved lie idle."""
+        return self._fits(attempt) and not self._fits(whole)
 
     def _alone(self, move: Move) -> Attempt | None:
         """One move; of a smaller batch the largest that fits, or the smallest that there is."""
@@ -177,15 +184,19 @@ class Plan:
         self._tell(f"trying {listed(names)}" if names else "with room enough")
         words = [move.option.word(move.value) for move in moves if move.option]
         edits = [move.edit for move in moves if move.edit]
+        command = self._command.with_words(*words)
+        if EXPANDABLE in edits:
+            command = command.within(command.environment | EXPANDABLE_VARIABLES)
         accumulates = batches > 1 and not (self._accumulated and self._accumulated.value > 1)
         try:
-            answer = self._predicted(self._command.with_words(*words), [*edits, *[ACCUMULATE] * accumulates])
+            answer = self._predicted(command, [*edits, *[ACCUMULATE] * accumulates])
         except MemlabError:
             return None
         trace = answer.trace
         assert trace.peak_reserved is not None
         seconds = trace.likely_seconds and trace.likely_seconds * batches / (1 + accumulates)
-        lines = (*answer.edits, *self._accumulating(batches))
+        variables = [f"{name}={value} before it starts" for name, value in EXPANDABLE_VARIABLES.items()]
+        lines = (*answer.edits, *variables * (EXPANDABLE in edits), *self._accumulating(batches))
         return Attempt(moves, lines, trace.peak_allocated, trace.peak_reserved, seconds)
 
     def _accumulating(self, batches: int) -> Iterator[str]:

@@ -8,7 +8,7 @@ from memlab.errors import BadValue
 from memlab.script.child import Answer
 from memlab.script.command import Command
 from memlab.script.options import Option
-from memlab.script.plan import ACCUMULATE, EDITS, Plan
+from memlab.script.plan import ACCUMULATE, EDITS, EXPANDABLE, Plan
 from memlab.units import GIB
 
 BATCH = Option("--batch-size", 32)
@@ -32,13 +32,15 @@ def plan(tmp_path):
                 raise BadValue("it does not run so")
             need = needs[tried[-1]]
             peak, seconds = need if isinstance(need, tuple) else (need, 1.0)
-            trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=peak * GIB, likely_seconds=seconds)
-            lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
+            idle = 0 if "PYTORCH_CUDA_ALLOC_CONF" in command.environment else plan.idle
+            reserved = (peak + idle) * GIB
+            trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=reserved, likely_seconds=seconds)
+            lines = tuple(f"line 7: {edit}" for edit in edits if edit not in (ACCUMULATE, EXPANDABLE))
             return Answer(trace, (), lines)
 
         return list(Plan(predicted, Command(path), options, 15 * GIB, lambda sentence: None).lines())
 
-    plan.tried = tried
+    plan.tried, plan.idle = tried, 0
     return plan
 
 
@@ -54,6 +56,17 @@ def test_what_fits_alone_is_told_the_fastest_first(plan):
         "Tried, and of no use here: compile, fused and adam8bit.",
     ]
     assert sorted(plan.tried) == sorted(["", *EDITS])
+
+
+def test_where_only_the_blocks_have_no_room_segments_that_expand_are_tried(plan):
+    plan.idle = 4
+    lines = plan({"": 12, EXPANDABLE: 12, "checkpointing": (8, 1.3), "fused": 12})
+    assert lines[2:6] == [
+        "- expandable segments: 12.0 GiB, about 1 times as long",
+        "    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before it starts",
+        "- checkpointing: 8.00 GiB, about 1.3 times as long",
+        "    line 7: checkpointing",
+    ]
 
 
 def test_a_batch_is_halved_until_it_fits_and_its_gradients_are_accumulated(plan):
