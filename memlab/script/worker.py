@@ -66,7 +66,8 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     except MemlabError as error:
         return _error(error)
     except Exception as error:
-        return _error(_raised(script, error))
+        told = [sentence for sentence in refused if sentence.rstrip(".") in str(error)]  # of a loop over mirrors
+        return _error(Refused(told[0]) if told else _raised(script, error))
 
 
 def _device(request: dict[str, Any]) -> Device:

@@ -137,6 +137,11 @@ def test_what_it_was_refused_may_be_told_by_another_error(answer):
     assert sentence_of(answer(text)) == "Refused: the script needs the network (example.com)"
 
 
+def test_what_it_was_refused_may_stand_further_down_in_an_error(answer):
+    given = answer(f'raise RuntimeError("Error downloading:\\nTried a mirror, got: {REFUSED}")', was_refused=True)
+    assert sentence_of(given) == f"Refused: {REFUSED}"
+
+
 def test_what_it_was_refused_stands_beside_an_error_that_came_while_it_dealt_with_that(answer):
     text = """
         from memlab.errors import Refused
