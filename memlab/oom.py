@@ -37,7 +37,14 @@ class OutOfMemory:
         limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
         where = self.module or self.op
         place = f" at {where}" if where else ""
-        return f"out of memory in {self.phase}{place}: asked for {asked} with {format_bytes(self.in_use)}{limit} in use"
+        rest = " and the rest in blocks that are too small" if self.is_fragmented else ""
+        in_use = f"{format_bytes(self.in_use)}{limit} in use{rest}"
+        return f"out of memory in {self.phase}{place}: asked for {asked} with {in_use}"
+
+    @property
+    def is_fragmented(self) -> bool:
+        """Whether so many bytes were free, though not in one piece."""
+        return None not in (self.asked, self.limit) and self.in_use + (self.asked or 0) <= (self.limit or 0)
 
 
 # Not every library under PyTorch says it by torch.OutOfMemoryError. In order: what passes its message on,

@@ -65,3 +65,10 @@ def test_what_a_card_says_can_be_recognised_too():
 def test_what_is_allowed_is_said_where_there_is_a_limit():
     assert "memory in use. 600.00 MiB allowed; Of the allocated" in said(allowed=600 * 2**20)
     assert "in use. 0 bytes allowed; Of the allocated memory 512 bytes is" in said(allowed=0, allocated=512)
+
+
+@pytest.mark.parametrize(("in_use", "told"), [(100, ""), (99, " and the rest in blocks that are too small")])
+def test_a_failure_with_enough_free_bytes_says_why(in_use, told):
+    oom = OutOfMemory(29 * 2**20, in_use * 2**20, 128 * 2**20, Phase.FORWARD, "blocks.0", "aten.mm")
+    assert oom.is_fragmented == bool(told)
+    assert oom.sentence.endswith(f" MiB of 128 MiB in use{told}")

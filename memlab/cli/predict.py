@@ -135,4 +135,4 @@ def _launch(args: argparse.Namespace) -> "Launch":
 
 def _name_snapshot(file: Path | None) -> None:
     if file is not None:
-        print(f"The snapshot is in {file}: drop it on pytorch.org/memory_viz, or open it with torch.cuda._memory_viz.")
+        print(f"The snapshot is in {file}: drop it on pytorch.org/memory_viz, or read it with memlab explain {file}.")
