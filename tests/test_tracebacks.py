@@ -30,7 +30,7 @@ def shown(call: str) -> str:
     [
         ("measure(train, widht=3)", "BadValue: train has no setting 'widht': its settings are batch_size, width."),
         ("Lab(train, widht=(1, 3))", "BadValue: widht=(1, 3) controls nothing: the settings of train are "),
-        ("predict(train, gpu='K80')", "BadValue: gpu 'K80' is not a card that memlab knows: give one of "),
+        ("predict(train, gpu='K80')", "BadValue: gpu 'K80' is not a card that memlab knows: similar names are "),
     ],
 )
 def test_an_error_of_memlabs_is_one_sentence_and_the_readers_line(call, sentence):
