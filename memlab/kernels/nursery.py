@@ -24,26 +24,30 @@ def main(listener: socket.socket, parent: int) -> None:
     """Fork processes for as long as the process ``parent`` lives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is for Jupyter
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for another's end here
-    _load()
+    can_fork = _load()
     loaded = changed_at()
     while os.getppid() == parent:
         ready, _, _ = select.select([listener], [], [], 1.0)
         if ready:
             line, _ = listener.accept()
             # Who has installed or edited something begins anew to have it: then it is a process of the usual kind.
-            if changed_at(loaded) == loaded and os.fork() == 0:
+            if can_fork and changed_at(loaded) == loaded and os.fork() == 0:
                 listener.close()
                 _become(line)
                 return
             line.close()
 
 
-def _load() -> None:
-    """Load what these processes share, all of it before there is a thread: only the thread that forks lives on."""
+def _load() -> bool:
+    """Load what these processes share, all of it before there is a thread: only the thread that forks lives on.
+
+    Whether they can be forked then: where there is a card, PyTorch's compiler has asked CUDA for it.
+    """
     os.environ.setdefault("MPLBACKEND", INLINE)
     os.environ["JPY_PARENT_PID"] = "1"  # ipykernel reads it now: a kernel need not look out for its parent's end
     import ipykernel.kernelapp  # noqa: F401
-    import torch.distributed.optim  # noqa: F401  # a third of a second, for it compiles scripts: for ranks that use ZeRO
+    import torch
+    import torch.distributed.optim  # a third of a second, for it compiles scripts: for ranks that use ZeRO
 
     import memlab.drawings
     import memlab.lab.panel
@@ -54,6 +58,7 @@ def _load() -> None:
     memlab.drawings.bill("00").savefig(io.BytesIO())
     gc.collect()
     gc.freeze()  # the collector writes into what it looks at, and then it is shared no more
+    return not torch.cuda.is_available()
 
 
 def _train(device: Any) -> Iterator[Any]:
