@@ -227,7 +227,7 @@ def _reason(known: Explanation, allowed: int | None, foreign: int, message: str)
 
 
 def is_fragmented(asked: int, free: int, unallocated: int, allocated: int) -> bool:
-    """Whether a request (all in bytes) failed for want of one piece rather than of bytes: see :func:`explain`."""
+    """True if a request (all in bytes) failed for want of one piece rather than of bytes: see :func:`explain`."""
     return unallocated + free >= asked and unallocated * CRUMBS >= allocated
 
 

@@ -37,13 +37,13 @@ class OutOfMemory:
         limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
         where = self.module or self.op
         place = f" at {where}" if where else ""
-        rest = " and the rest in blocks that are too small" if self.is_fragmented else ""
+        rest = " and the rest in blocks that are too small" if self.has_enough_free else ""
         in_use = f"{format_bytes(self.in_use)}{limit} in use{rest}"
         return f"out of memory in {self.phase}{place}: asked for {asked} with {in_use}"
 
     @property
-    def is_fragmented(self) -> bool:
-        """Whether so many bytes were free, though not in one piece."""
+    def has_enough_free(self) -> bool:
+        """True if as many bytes were free as were asked for, so that they were not in one piece."""
         return None not in (self.asked, self.limit) and self.in_use + (self.asked or 0) <= (self.limit or 0)
 
 

@@ -213,14 +213,28 @@ def _mark_peak(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
     where = " · ".join(part for part in (trace.peak_phase, trace.peak_module) if part)
     at = moments[trace.peak_index]
     left = at < moments[-1] / 2
-    axes.vlines(at, 0, trace.peak_allocated, color=INK, linewidth=0.6)
-    axes.plot(at, trace.peak_allocated, "o", color=INK, markersize=5)
+    mark_moment(axes, at, trace.peak_allocated, f"peak {trace.peak_text} · {where}", is_left=left)
+
+
+def mark_moment(axes: Axes, at: float, size: int, text: str, *, is_left: bool, above: int = 0) -> None:
+    """Draw a needle to a curve, and words beside it.
+
+    Args:
+        axes: with bytes upwards.
+        at: where on the horizontal axis.
+        size: of the curve there, in bytes.
+        text: the words.
+        is_left: whether that is in the left half, so that the words go to the right.
+        above: bytes that the words stand above at least.
+    """
+    axes.vlines(at, 0, size, color=INK, linewidth=0.6)
+    axes.plot(at, size, "o", color=INK, markersize=5)
     axes.annotate(
-        f"peak {trace.peak_text} · {where}",
-        (at, trace.peak_allocated),
-        (6 if left else -6, 6),
+        text,
+        (at, max(size, above)),
+        (6 if is_left else -6, 6),
         textcoords="offset points",
-        ha="left" if left else "right",
+        ha="left" if is_left else "right",
         color=INK,
         fontweight="bold",
         fontsize=SMALL,

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from memlab.palette import BLUE, GREY, INK, QUIET_INK
-from memlab.plots import SMALL, Picture, byte_axis, draw_legend, write_title
+from memlab.plots import SMALL, Picture, byte_axis, draw_legend, mark_moment, write_title
 from memlab.units import byte_ticks, format_bytes
 
 BLOCK_STYLES: dict[str, dict[str, Any]] = {
@@ -18,8 +18,6 @@ BLOCK_STYLES: dict[str, dict[str, Any]] = {
 }
 
 MOST_ROWS = 600  # of a segment map: each one dot high
-
-
 MOST_POINTS = 2000  # of a history: two for each dot of the picture
 
 
@@ -40,19 +38,8 @@ def allocator_history(
     places = sorted({*_highest(allocated), moment})
     axes.fill_between(places, [allocated[at] for at in places], step="post", color=BLUE, alpha=0.85, label="allocated")
     axes.step(places, [reserved[at] for at in places], where="post", color=QUIET_INK, linewidth=1, label="reserved")
-    axes.vlines(moment, 0, allocated[moment], color=INK, linewidth=0.6)
-    axes.plot(moment, allocated[moment], "o", color=INK, markersize=5)
-    left = moment < len(allocated) / 2
-    axes.annotate(
-        format_bytes(allocated[moment]),
-        (moment, max(allocated[moment], reserved[moment])),
-        (6 if left else -6, 5),
-        textcoords="offset points",
-        ha="left" if left else "right",
-        color=INK,
-        fontweight="bold",
-        fontsize=SMALL,
-    )
+    size, is_left = allocated[moment], moment < len(allocated) / 2
+    mark_moment(axes, moment, size, format_bytes(size), is_left=is_left, above=reserved[moment])
     byte_axis(axes, max(reserved) * 1.15)
     axes.set_xlim(0, max(len(allocated) - 1, 1))
     axes.set_xlabel("recorded events (allocations, frees and segments)", color=QUIET_INK)

@@ -102,7 +102,7 @@ class PredictedPeak:
 
 
 def summary(trace: "Trace") -> dict[str, Any]:
-    """What is recorded of a peak: bytes, and the largest parts of it by category and module.
+    """Sum a peak up for the record: bytes, and the largest parts of it by category and module.
 
     Modules of one kind are one part: ``"blocks.*.mlp"``.
     """
@@ -121,9 +121,8 @@ def _largest(trace: "Trace") -> Iterator[tuple[str, int]]:
     counts: Counter[str] = Counter()
     for one in alive(trace, trace.peak_index):
         name = one.storage.name.rpartition(".")[0] if one.storage.name else one.born.module if one.born else ""
-        category = one.born.category if one.born else one.storage.category
         kind = re.sub(r"\b\d+\b", "*", name)
-        counts[f"{category.plural} of {kind}" if kind else category.plural] += one.bytes
+        counts[f"{one.storage.category.plural} of {kind}" if kind else one.storage.category.plural] += one.bytes
     largest = counts.most_common(PARTS)
     yield from largest
     if rest := trace.peak_allocated - sum(count for _, count in largest):
@@ -131,7 +130,7 @@ def _largest(trace: "Trace") -> Iterator[tuple[str, int]]:
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What has changed between two summaries: ``"peak 9.1 to 11.3 GiB on T4: +2.2 GiB activations of head"``."""
+    """Say how one summary differs from another: the peaks, and the parts that changed the most."""
     changes = Counter(now["parts"])
     changes.subtract(before["parts"])
     direction = 1 if now["peak_allocated"] >= before["peak_allocated"] else -1

@@ -7,6 +7,7 @@ A :class:`Trace` keeps the events of one X-rayed training step; everything else 
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -185,8 +186,10 @@ class Trace:
     @property
     def by_category(self) -> dict[Category, int]:
         """Bytes at the peak; they sum to ``peak_allocated``."""
-        at_peak = {category: values[self.peak_index] for category, values in self.timeline.items()}
-        return {category: count for category, count in at_peak.items() if count}
+        counts = Counter(self.start)
+        for event in self.events[: self.peak_index]:
+            counts[event.category] += event.bytes
+        return {category: counts[category] for category in Category if counts[category]}
 
     @property
     def peak_phase(self) -> Phase:

@@ -70,5 +70,5 @@ def test_what_is_allowed_is_said_where_there_is_a_limit():
 @pytest.mark.parametrize(("in_use", "told"), [(100, ""), (99, " and the rest in blocks that are too small")])
 def test_a_failure_with_enough_free_bytes_says_why(in_use, told):
     oom = OutOfMemory(29 * 2**20, in_use * 2**20, 128 * 2**20, Phase.FORWARD, "blocks.0", "aten.mm")
-    assert oom.is_fragmented == bool(told)
+    assert oom.has_enough_free == bool(told)
     assert oom.sentence.endswith(f" MiB of 128 MiB in use{told}")

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _stdin() -> str:
-    """What comes in; a snapshot has to be a file."""
+    """Return what comes in by stdin; a snapshot has to be a file."""
     whole = sys.stdin.buffer.read()
     if is_snapshot(whole[:4]):
         raise BadValue("What comes in by stdin is a snapshot, not a log: give its file, `memlab explain FILE`.")

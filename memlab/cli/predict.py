@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from memlab.cli.functions import add_arguments, is_script, load_function, read_settings, read_value
 from memlab.cli.report import output_file, show, title
 from memlab.errors import BadValue
+from memlab.script.child import MILESTONES
 from memlab.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--until",
-        choices=("evaluation", "saved"),
+        choices=tuple(MILESTONES),
         help="run a script on behind its steps, until it has evaluated its model, or saved it, and made one step more",
     )
     parser.add_argument(

@@ -18,11 +18,16 @@ from memlab.script.options import Option
 from memlab.trace import Trace
 
 SNAPSHOT = "snapshot.pickle"  # in the folder of the process
+# What a script may be predicted until, and what it has done then.
+MILESTONES = {
+    "evaluation": "called its model in eval mode without gradients",
+    "saved": "called torch.save, safetensors' or torch.distributed.checkpoint's",
+}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a run.
+    """A run's outcome.
 
     Attributes:
         trace: of it.

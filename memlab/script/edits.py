@@ -60,7 +60,6 @@ class Edits:
             optim = importlib.import_module("bitsandbytes.optim")
             for name in ("Adam", "AdamW"):
                 yield torch.optim, name, self._replaced(name, getattr(optim, f"{name}8bit"))
-
         if ACCUMULATE in self._names:
             yield torch.optim.Optimizer, "__init__", self._step_later(torch.optim.Optimizer.__init__)
             yield nn.Module, "zero_grad", self._unless_waiting(nn.Module.zero_grad)
@@ -150,8 +149,9 @@ class Edits:
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
 
     def _compile(self, model: nn.Module) -> None:
-        config: Any = importlib.import_module("torch._functorch.config")
-        config.activation_memory_budget = BUDGET
+        from memlab.vgpu.compiled.internals import functorch_config  # which takes seconds to import
+
+        functorch_config.activation_memory_budget = BUDGET
         for block in self._blocks(
             model, f"block.compile(), and torch._functorch.config.activation_memory_budget = {BUDGET}"
         ):

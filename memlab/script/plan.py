@@ -18,7 +18,7 @@ from memlab.units import format_bytes
 EDITS = ("autocast", "checkpointing", "compile", "fused", "adam8bit", "offload")
 ACCUMULATE = "accumulate"  # the gradients of two batches: of more, the second has all in memory that the others have
 EXPANDABLE = "expandable segments"  # where all that is allocated has room, and the blocks that hold it have not
-EXPANDABLE_VARIABLES = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # a variable of the environment, and its value
 STEPS = 2  # the second has all that stays
 MOST_OPTIONS = 4
 MOST_TOLD = 3
@@ -56,7 +56,7 @@ class Move:
 
     @property
     def keeps_the_result(self) -> bool:
-        """Whether the same model is trained on the same numbers, but for rounding."""
+        """True if the same model is trained on the same numbers, but for rounding."""
         return self.option is None or self.batches > 1 or isinstance(self.option.value, bool)
 
 
@@ -80,7 +80,7 @@ class Attempt:
 
     @property
     def keeps_the_result(self) -> bool:
-        """Whether all the moves do."""
+        """True if all the moves do."""
         return all(move.keeps_the_result for move in self.moves)
 
     def told(self, whole: "Attempt") -> Iterator[str]:
@@ -93,7 +93,7 @@ class Attempt:
 
 
 class Plan:
-    """What is tried for a script that has run out of memory.
+    """Tries changes of a script that has run out of memory.
 
     Args:
         predicted: asks for a prediction of a command with changes of its source, with all the memory that it wants.
@@ -121,7 +121,7 @@ class Plan:
         self._tell = tell
 
     def lines(self) -> Iterator[str]:
-        """What the script needs, and with what it fits, the fastest first; what was tried besides."""
+        """Yield what the script needs, and with what it fits, the fastest first; then what was tried besides."""
         whole = self._attempt()
         assert whole is not None  # it has run before
         yield f"With room enough it would take {format_bytes(whole.peak)}."
@@ -151,7 +151,7 @@ class Plan:
         return attempt.reserved <= self._room
 
     def _frees(self, attempt: Attempt, whole: Attempt) -> bool:
-        """Whether it makes the script fit without taking less: fewer of the bytes reserved lie idle."""
+        """True if it makes the script fit, perhaps without taking less: fewer of the bytes reserved lie idle."""
         return self._fits(attempt) and not self._fits(whole)
 
     def _alone(self, move: Move) -> Attempt | None:
@@ -179,14 +179,14 @@ class Plan:
         return found
 
     def _attempt(self, *moves: Move) -> Attempt | None:
-        """What the script takes with these changes; None where it does not run so."""
+        """Predict the script with these changes; None where it does not run so."""
         names, batches = [move.name for move in moves], max((move.batches for move in moves), default=1)
         self._tell(f"trying {listed(names)}" if names else "with room enough")
         words = [move.option.word(move.value) for move in moves if move.option]
-        edits = [move.edit for move in moves if move.edit]
+        edits = [move.edit for move in moves if move.edit in EDITS]
         command = self._command.with_words(*words)
-        if EXPANDABLE in edits:
-            command = command.within(command.environment | EXPANDABLE_VARIABLES)
+        if expands := EXPANDABLE in names:
+            command = command.within(command.environment | dict([ALLOCATOR]))
         accumulates = batches > 1 and not (self._accumulated and self._accumulated.value > 1)
         try:
             answer = self._predicted(command, [*edits, *[ACCUMULATE] * accumulates])
@@ -195,8 +195,8 @@ class Plan:
         trace = answer.trace
         assert trace.peak_reserved is not None
         seconds = trace.likely_seconds and trace.likely_seconds * batches / (1 + accumulates)
-        variables = [f"{name}={value} before it starts" for name, value in EXPANDABLE_VARIABLES.items()]
-        lines = (*answer.edits, *variables * (EXPANDABLE in edits), *self._accumulating(batches))
+        variable = [f"{'='.join(ALLOCATOR)} before it starts"] * expands
+        lines = (*answer.edits, *variable, *self._accumulating(batches))
         return Attempt(moves, lines, trace.peak_allocated, trace.peak_reserved, seconds)
 
     def _accumulating(self, batches: int) -> Iterator[str]:

@@ -13,11 +13,12 @@ from memlab.devices import Device
 from memlab.errors import BadTrain, ScriptFailed, Stopped
 from memlab.protocol import Train
 from memlab.run import Run
+from memlab.script.child import MILESTONES
 from memlab.script.command import Command
 from memlab.script.eager import EAGER
 from memlab.script.options import in_source
 from memlab.script.steps import PATIENCE, Steps
-from memlab.script.until import MILESTONES, Until
+from memlab.script.until import Until
 from memlab.text import listed
 from memlab.trace import Trace
 from memlab.units import format_bytes
@@ -170,7 +171,7 @@ class ScriptRun(Run):
         raise Stopped
 
     def _goes_on(self) -> bool:
-        """Whether there is more to be seen."""
+        """True if there is more to be seen."""
         made = len(self.steps) >= self._count
         if self._until is None or self._until.reached:
             return not made

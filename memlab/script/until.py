@@ -1,4 +1,4 @@
-"""What a script does besides its steps: it evaluates its model, and saves it. For ``memlab predict --until``."""
+"""A script evaluates its model and saves it, besides its steps. For ``memlab predict --until``."""
 
 import functools
 import importlib
@@ -15,19 +15,14 @@ from torch.utils.data import DataLoader
 
 from memlab.errors import BadValue
 from memlab.patching import Change, Patches
-
-# Each word, and what the script has done then.
-MILESTONES = {
-    "evaluation": "called its model in eval mode without gradients",
-    "saved": "called torch.save, safetensors' or torch.distributed.checkpoint's",
-}
+from memlab.script.child import MILESTONES
 
 
 class Until:
     """A context in which it is seen that the script that runs has evaluated, or saved, after its first step.
 
     Args:
-        milestone: a key of ``MILESTONES``.
+        milestone: a key of ``child.MILESTONES``.
 
     Attributes:
         reached: whether it has.
@@ -65,7 +60,7 @@ class Until:
             self._trained_from.add(self._used_last)
 
     def gives(self, batches: "Batches") -> bool:
-        """Whether a DataLoader gives one more batch, where its script asks for it."""
+        """True if a DataLoader gives one more batch, where its script asks for it."""
         self._used_last = batches
         return not (self.shortens and batches in self._trained_from)
 

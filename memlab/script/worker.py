@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from memlab.trace import Trace
 from memlab.vgpu.refusals import where
 
 EVERY = 5.0  # seconds
-PATIENCE = 20.0  # with a script that goes on after it was cut off
+GRACE = 20.0  # seconds that a script may go on after it was cut off
 # Libraries that are told so look for what is on this machine, and wait for nobody.
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -94,34 +94,34 @@ def _set_apart(folder: Path) -> list[str]:
     return net.refused
 
 
-@contextmanager
-def _telling(run: ScriptRun) -> Iterator[None]:
+def _telling(run: ScriptRun) -> AbstractContextManager[None]:
     """A context in which it is said every few seconds where the script is, which runs in this thread."""
-    begun, thread, is_over = time.monotonic(), threading.get_ident(), threading.Event()
+    begun, thread = time.monotonic(), threading.get_ident()
 
-    def tell() -> None:
+    def tell(is_over: threading.Event) -> None:
         while not is_over.wait(EVERY):
             line = where(frame=sys._current_frames()[thread])
             sys.stderr.write(f"memlab: {run.progress}, at {line}, {time.monotonic() - begun:.0f} s\n")
 
-    threading.Thread(target=tell, daemon=True).start()
-    try:
-        yield
-    finally:
-        is_over.set()
+    return _beside(tell)
+
+
+def _not_for_ever(run: ScriptRun, end: Callable[[], None]) -> AbstractContextManager[None]:
+    """A context in which a script has some seconds left once it was cut off; then the process ends, by ``end``."""
+
+    def wait(is_over: threading.Event) -> None:
+        run.cut_off.wait()
+        if not is_over.wait(GRACE):
+            end()
+
+    return _beside(wait)
 
 
 @contextmanager
-def _not_for_ever(run: ScriptRun, end: Callable[[], None]) -> Iterator[None]:
-    """A context in which a script has so many seconds left once it was cut off; then the process ends, by ``end``."""
+def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """A context beside which a thread works, which is given an event that says when the context is over."""
     is_over = threading.Event()
-
-    def wait() -> None:
-        run.cut_off.wait()
-        if not is_over.wait(PATIENCE):
-            end()
-
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=work, args=(is_over,), daemon=True).start()
     try:
         yield
     finally:
@@ -167,7 +167,7 @@ def _raised(script: Command, error: Exception) -> MemlabError:
 
 
 def _wanted_of_hub(error: BaseException | None) -> str:
-    """What it asked Hugging Face's hub for, where that is why it failed, or nothing."""
+    """The request of Hugging Face's hub that is why it failed, or nothing."""
     if type(error) is ConnectionError and (match := re.search(r" '([^']+)' on the Hub \(OfflineMode", str(error))):
         return match[1]  # datasets 5.2 does not say what is behind it
     while error is not None and type(error).__name__ not in OFFLINE_ERRORS:

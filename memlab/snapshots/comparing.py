@@ -101,7 +101,7 @@ def compare_snapshots(first: str | Path, second: str | Path) -> Comparison:
 
 
 def _alike(one: Allocation, other: Allocation, is_predicted: bool) -> bool:
-    """Whether both ask for the same. A prediction's sizes are of blocks, and of one a rest may not be split off."""
+    """True if both ask for the same. A prediction's sizes are of blocks, and of one a rest may not be split off."""
     sizes = rounded(one.asked), rounded(other.asked)
     slack = SMALL_LIMIT if is_predicted and min(sizes) > SMALL_LIMIT else 0
     return abs(sizes[0] - sizes[1]) <= slack

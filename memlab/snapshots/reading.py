@@ -21,7 +21,7 @@ _WRITE_ONE = "torch.cuda.memory._dump_snapshot(FILE) writes one"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one GPU's allocator holds, and what it did before, as far as that was recorded.
+    """One GPU's allocator: what it holds, and what it did before, as far as that was recorded.
 
     Attributes:
         name: the file's.
@@ -53,7 +53,7 @@ class _Plain(pickle.Unpickler):
 
 
 def is_snapshot(head: bytes) -> bool:
-    """Whether a file that begins so is a pickle, or an archive of ``torch.save``, rather than a log."""
+    """True if a file that begins so is a pickle, or an archive of ``torch.save``, rather than a log."""
     return head.startswith((FIRST_BYTE, _ARCHIVE))
 
 

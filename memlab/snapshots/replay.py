@@ -45,13 +45,13 @@ class Allocation:
     told: str = ""
 
     def lives(self, moment: int) -> bool:
-        """Whether it is there after so many events."""
+        """True if it is there after so many events."""
         return self.begin <= moment and (self.end is None or moment < self.end)
 
 
 @dataclass
 class Replay:
-    """What a snapshot's allocator did.
+    """The history of a snapshot's allocator.
 
     Attributes:
         snapshot: where it stands.
@@ -100,16 +100,16 @@ class Replay:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the history begins with nothing allocated."""
+        """True if the history begins with nothing allocated."""
         return bool(self.snapshot.trace) and not self.curve[0]
 
     @property
     def order(self) -> list[Allocation]:
-        """What was allocated within the history."""
+        """The allocations within the history."""
         return [one for one in self.allocations if one.begin]
 
     def alive(self, moment: int) -> Iterator[Allocation]:
-        """What is there after so many events."""
+        """The allocations that are there after so many events."""
         return (one for one in self.allocations if one.lives(moment))
 
     def _allocations(self) -> list[Allocation]:
@@ -130,7 +130,7 @@ class Replay:
         return made
 
     def _before(self) -> dict[int, dict[str, Any]]:
-        """What was there before the history began, by its address: an entry of its free, or its block."""
+        """The allocations from before the history, by address: an entry of its free, or its block."""
         there = dict(self._blocks)
         for entry in reversed(self.snapshot.trace):
             if entry["action"] == self._free:
@@ -165,7 +165,7 @@ class Replay:
         self.steps = [number for number, (now, after) in pairs if now and not after]
 
     def _went_on(self, moment: int) -> bool:
-        """Whether the run trains after so many events: cuDNN, for one, asks for workspaces that it can do without."""
+        """True if the run trains after so many events: cuDNN, for one, asks for workspaces that it can do without."""
         places = range(moment + 1, len(self.phases))
         backward = next((place for place in places if self.phases[place] is Phase.BACKWARD), len(self.phases))
         return any(step > backward for step in self.steps)

@@ -1,4 +1,4 @@
-"""What a call stack in a snapshot says: whose line asked for the memory, and in which part of a step."""
+"""Call stacks in a snapshot: whose line asked for the memory, and in which part of a step."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ UNRECORDED = "not recorded"
 
 @dataclass(frozen=True)
 class Stack:
-    """What is known of an allocation by its call stack.
+    """An allocation's call stack, and what that tells of it.
 
     Attributes:
         place: the reader's own line, and the library's under it; or the node of the backward pass.

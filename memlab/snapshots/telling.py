@@ -43,7 +43,7 @@ _IN_PIECES = "smaller batches (notebook 03), or that tensor in pieces (13b)"
 
 @dataclass(frozen=True, repr=False)
 class SnapshotExplanation:
-    """What a snapshot of PyTorch's allocator says, in bytes; as text a table for the terminal.
+    """A snapshot of PyTorch's allocator explained, in bytes; as text a table for the terminal.
 
     Attributes:
         replay: its history, played again.
@@ -58,7 +58,7 @@ class SnapshotExplanation:
 
     @property
     def allocated(self) -> int:
-        """What was allocated when the snapshot was written."""
+        """Bytes allocated when the snapshot was written."""
         return self.replay.curve[-1]
 
     @property
@@ -75,7 +75,7 @@ class SnapshotExplanation:
 
     @property
     def reserved(self) -> int:
-        """What PyTorch held of the card at that moment."""
+        """Bytes that PyTorch held of the card at that moment."""
         return self.replay.reserved[self.moment]
 
     @cached_property
@@ -145,7 +145,7 @@ class SnapshotExplanation:
 
     @property
     def sentence(self) -> str:
-        """What was allocated at that moment, and the largest part of it, in one sentence without a full stop."""
+        """Bytes allocated at that moment, and the largest part of them, in one sentence without a full stop."""
         largest = next(iter(self.by_category.items()), ("nothing", 0))
         return (
             f"{format_bytes(self.replay.curve[self.moment])} {self.when} in {self.replay.snapshot.name}, "
@@ -159,7 +159,7 @@ class SnapshotExplanation:
         return [(one, categories[place]) for place, one in allocations if one.lives(self.moment)]
 
     def _request(self, entry: Mapping[str, Any]) -> tuple[int, str]:
-        """What failed, as one of the matters."""
+        """The request that failed, as one of the matters."""
         stack = self.replay.read(entry.get("frames") or ())
         where = "" if stack.place == UNRECORDED else f", {_at(stack.place)}"
         return rounded(entry["size"]), f"the request itself{where}: {_CURES.get(stack.kind, _IN_PIECES)}"
@@ -225,7 +225,7 @@ class SnapshotExplanation:
         return ", ".join(filter(None, parts))
 
     def _gaps(self) -> str:
-        """What is reserved and not allocated."""
+        """Say how much is reserved and not allocated."""
         free = [block["size"] for segment in self.segments for block in segment["blocks"] if block["state"] != IN_USE]
         if not free:
             return "all of it allocated"
@@ -288,7 +288,7 @@ def _sums(pairs: Any) -> dict[str, int]:
 
 
 def _grows(sizes: list[int]) -> bool:
-    """Whether it never shrinks, and grew in the second half, too."""
+    """True if it never shrinks, and grew in the second half, too."""
     never_shrinks = all(after >= before for before, after in pairwise(sizes))
     return never_shrinks and sizes[0] < sizes[-1] > sizes[(len(sizes) - 1) // 2]
 

@@ -1,4 +1,4 @@
-"""What depends on a card's compute capability alone."""
+"""Figures that depend on a card's compute capability alone."""
 
 from dataclasses import dataclass
 

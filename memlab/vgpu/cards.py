@@ -11,7 +11,7 @@ TEN_GIGABIT = 1.25  # in gigabytes a second
 
 @dataclass(frozen=True)
 class Speed:
-    """What a card can do in a second.
+    """A card's speeds: how much it does in a second.
 
     Attributes:
         fp32: floating-point operations outside of tensor cores.
@@ -72,7 +72,7 @@ class Card:
 
     @property
     def architecture(self) -> Architecture:
-        """What its compute capability decides."""
+        """The figures that its compute capability decides."""
         return find_architecture(self.sm)
 
     @property

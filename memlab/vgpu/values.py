@@ -129,20 +129,17 @@ def ask(tensor: FakeTensor) -> bool | int | float | complex:
     if tensor.constant is not None:
         return tensor.constant.item()
     value = value_of(tensor)
-    if value is None or not value.origin.certain:
-        line = note_guess()
-        if (given := current().given.get(line)) is not None:
-            return torch.tensor(given).to(tensor.dtype).item()
+    if (value is None or not value.origin.certain) and (given := _given()) is not None:
+        return torch.tensor(given).to(tensor.dtype).item()
     return (_default(tensor) if value is None else value.tensor).item()
 
 
 def numbers(tensor: torch.Tensor, *, asked: bool = True) -> torch.Tensor:
     """The numbers of a tensor for the host, as a real tensor; guesses where they are unknown."""
     value = value_of(tensor)
-    if asked and tensor.numel() == 1 and (value is None or not value.origin.certain):
-        line = note_guess()
-        if (given := current().given.get(line)) is not None:
-            return torch.full(tensor.shape, given).to(tensor.dtype)
+    is_guess = asked and tensor.numel() == 1 and (value is None or not value.origin.certain)
+    if is_guess and (given := _given()) is not None:
+        return torch.full(tensor.shape, given).to(tensor.dtype)
     return _default(tensor) if value is None else value.tensor.to(tensor.dtype, copy=True)
 
 
@@ -200,6 +197,11 @@ def written(func: Any) -> tuple[tuple[int, str], ...]:
 
 
 _written: dict[int, tuple[tuple[int, str], ...]] = {}
+
+
+def _given() -> float | None:
+    """Note that the line at work asks for a number which nobody knows; the number that was given for it, if any."""
+    return current().given.get(note_guess())
 
 
 def note_guess() -> str:

@@ -27,15 +27,16 @@ def plan(tmp_path):
 
     def plan(needs, *options):
         def predicted(command, edits):
-            tried.append(" ".join((*command.arguments, *edits)))
+            expands = [EXPANDABLE] * ("PYTORCH_CUDA_ALLOC_CONF" in command.environment)
+            tried.append(" ".join((*command.arguments, *edits, *expands)))
             if tried[-1] not in needs:
                 raise BadValue("it does not run so")
             need = needs[tried[-1]]
             peak, seconds = need if isinstance(need, tuple) else (need, 1.0)
-            idle = 0 if "PYTORCH_CUDA_ALLOC_CONF" in command.environment else plan.idle
+            idle = 0 if expands else plan.idle
             reserved = (peak + idle) * GIB
             trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=reserved, likely_seconds=seconds)
-            lines = tuple(f"line 7: {edit}" for edit in edits if edit not in (ACCUMULATE, EXPANDABLE))
+            lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
             return Answer(trace, (), lines)
 
         return list(Plan(predicted, Command(path), options, 15 * GIB, lambda sentence: None).lines())

@@ -198,7 +198,7 @@ def test_a_script_that_catches_everything_is_left_alone(answer, monkeypatch, tmp
         ended.append(found)
 
     ended = []
-    monkeypatch.setattr(worker, "PATIENCE", 0.2)
+    monkeypatch.setattr(worker, "GRACE", 0.2)
     monkeypatch.setattr(worker, "_end", end)
     answer(
         """
