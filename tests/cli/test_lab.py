@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -165,14 +166,24 @@ def started(folder: Path, home: Path) -> Iterator[Path]:
         server.wait(60)
 
 
+def _answered(address: str) -> list[bytes]:
+    """The one answer of a server, or none while nobody listens yet."""
+    try:
+        with urllib.request.urlopen(address) as answer:
+            return [answer.read()]
+    except urllib.error.URLError:
+        return []
+
+
 def test_jupyterlab_asks_for_no_news_and_prints_its_address_and_no_warnings(tmp_path, mine):
     with started(mine, tmp_path) as log:
         wait_for(lambda: "token=" in log.read_text() or "Error" in log.read_text())
         lines = log.read_text().splitlines()
         address, token = re.search(r"(http://\S+)/lab/tree/00_start_here\.ipynb\?(token=\S+)", log.read_text()).groups()
         asked = f"{address}/lab/api/settings/@jupyterlab/apputils-extension:notification?{token}"
-        with urllib.request.urlopen(asked) as answer:
-            properties = json.load(answer)["schema"]["properties"]
+        answers: list[bytes] = []
+        wait_for(lambda: answers.extend(_answered(asked)) or answers)  # it prints its address before it listens there
+        properties = json.loads(answers[0])["schema"]["properties"]
     assert properties["fetchNews"]["default"] == "false"
     assert properties["checkForUpdates"]["default"] is False
     assert [line for line in lines if re.search(r"warning|^\[[IW]", line, re.IGNORECASE)] == []
