@@ -44,10 +44,6 @@ class Unpredictable(MemlabError, RuntimeError):
     """What the virtual GPU cannot follow: an operator, a size or a branch that depends on the data."""
 
 
-class NotARecording(MemlabError, ValueError):
-    """A file that ``memlab record`` did not write, or one of another device."""
-
-
 class RankFailed(MemlabError, RuntimeError):
     """A run of several ranks, one of which raised something, was killed, or fell silent; its traceback is a note."""
 

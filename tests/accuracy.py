@@ -21,15 +21,15 @@ import torch
 
 from memlab.allocator import rounded
 from memlab.errors import Unpredictable
-from memlab.record.case import Case
-from memlab.record.cases import all_cases
-from memlab.record.recorder import allocator_settings, read, recordings_in
 from memlab.run import Run
 from memlab.trace import Category, Trace
 from memlab.vgpu import CARDS
 from memlab.vgpu.convolutions.asking import UNKNOWN
 from memlab.vgpu.gpu import VirtualGpu
+from tests.loops.case import Case
+from tests.loops.cases import all_cases
 from tests.readme import inside, written
+from tests.record.recorder import allocator_settings, read, recordings_in
 
 RECORDINGS = Path(__file__).with_name("recordings")
 KNOWN = RECORDINGS / "known.toml"  # misses, each with the operator that explains it
@@ -149,7 +149,7 @@ def _row(case: Case, recorded: dict[str, Any], trace: Trace) -> Row:
     peaks = recorded["peaks"][:STEPS] or [[0, 0]]
     return Row(
         name=case.name,
-        family=case.loop.__module__.rpartition(".")[2],
+        family=case.family,
         holdout=recorded["holdout"],
         recorded=(max(allocated for allocated, _ in peaks), max(reserved for _, reserved in peaks)),
         predicted=(max(step.peak_allocated for step in trace.steps), trace.peak_reserved or 0),
@@ -169,7 +169,7 @@ def predicted(case: Case, card: str) -> Trace | None:
     gpu = _gpu(card)
     try:
         with allocator_settings(case.allocator, gpu):
-            return Run(case.loop, case.settings, gpu, steps=STEPS).complete()
+            return Run(case.made()[0], case.settings, gpu, steps=STEPS).complete()
     except Unpredictable:
         if "compile" in case.name:
             return None

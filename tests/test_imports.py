@@ -110,7 +110,6 @@ ROOMS = (
         "rank_plots",
         "drawings",
         "display",
-        "record",
         "lab",
         "kernels",
         "testing",

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from memlab.record.cases import find_cases
-from memlab.record.recorder import read, record
 from memlab.vgpu.gpu import VirtualGpu
 from tests import accuracy
 from tests.accuracy import Row, card_of, complaints, in_turn, masked, minor, rows, shortfalls
+from tests.loops.cases import find_cases
+from tests.record.recorder import read, record
 
 CASES = ["one_tensor", "copied pinned"]
 

@@ -1,5 +1,5 @@
 """The command line: ``memlab lab``, ``memlab doctor``, ``memlab measure``, ``memlab predict``,
-``memlab fit``, ``memlab explain``, ``memlab record``, ``memlab logbook``.
+``memlab fit``, ``memlab explain``, ``memlab logbook``.
 
 A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int``. This package is the
 only one that prints, and no module in it imports torch before its command runs.
@@ -14,11 +14,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from memlab.cli import doctor, explain, fit, lab, logbook, measure, predict, record
+from memlab.cli import doctor, explain, fit, lab, logbook, measure, predict
 from memlab.cli.own_errors import shortened
 from memlab.errors import MemlabError
 
-_COMMANDS = (lab, doctor, measure, predict, fit, explain, record, logbook)
+_COMMANDS = (lab, doctor, measure, predict, fit, explain, logbook)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

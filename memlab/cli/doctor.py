@@ -132,7 +132,7 @@ def _package(name: str, facts: Facts) -> Finding:
 
 
 def _wanted(name: str, requirements: tuple[str, ...]) -> "Requirement | None":
-    from packaging.requirements import Requirement  # here: `memlab record` must do without it
+    from packaging.requirements import Requirement
 
     return next((wanted for text in requirements if (wanted := Requirement(text)).name == name), None)
 

@@ -17,7 +17,6 @@ class Device(Protocol):
     world_size: int = 1
     takes_turns: bool = True  # whether another run beside it would disturb it
     computes: bool = True  # or there are bytes only: no losses, no seconds
-    keeps_history: bool = False  # whether the allocator can be asked for all its events
 
     @property
     def name(self) -> str:
@@ -75,14 +74,6 @@ class Device(Protocol):
     def set_budget(self, budget: int | None) -> None:
         """Limit the device's allocator to so many bytes, where it has one; None gives the whole device back."""
         return None
-
-    def set_allocator(self, settings: str) -> None:
-        """Give the device's caching allocator settings, in the words of PYTORCH_CUDA_ALLOC_CONF, where it has one."""
-        return None
-
-    def facts(self) -> dict[str, Any]:
-        """What else a recording says of the device."""
-        return {}
 
     def release(self) -> None:
         """Free what the run left behind."""

@@ -2,7 +2,6 @@
 
 import gc
 import math
-import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from memlab.devices import leftovers
 from memlab.devices.base import Device
 from memlab.tracking import Tracker
-from memlab.tracking.internals import clear_cublas_workspaces, set_allocator_settings
+from memlab.tracking.internals import clear_cublas_workspaces
 from memlab.tracking.randomness import SEED
 
 LITTLE = 0.01  # of the card: so much may be held before a run without a word, for the picture shows it anyway
@@ -22,7 +21,6 @@ class Cuda(Device):
     """One CUDA card. Its caching allocator's own peak is the truth."""
 
     source = "measured"
-    keeps_history = True
 
     def __init__(self, device: torch.device):
         self.device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
@@ -108,22 +106,6 @@ class Cuda(Device):
         total = torch.cuda.get_device_properties(self.device).total_memory
         torch.cuda.set_per_process_memory_fraction(_fraction(budget or total, total), self.device)
 
-    def set_allocator(self, settings: str) -> None:
-        """Give the caching allocator settings, in the words of PYTORCH_CUDA_ALLOC_CONF."""
-        set_allocator_settings(settings)
-
-    def facts(self) -> dict[str, Any]:
-        """The driver, the libraries, and the card's figures."""
-        properties = torch.cuda.get_device_properties(self.device)
-        return {
-            "driver": _driver(),
-            "cuda": torch.version.cuda,
-            "cudnn": _cudnn(),
-            "total_memory": properties.total_memory,
-            "capability": [properties.major, properties.minor],
-            "processors": properties.multi_processor_count,
-        }
-
     def release(self) -> None:
         """Drop garbage cycles, and give cuBLAS's workspaces and cached blocks back: the next run starts cold."""
         gc.collect()
@@ -137,19 +119,3 @@ def _fraction(budget: int, total: int) -> float:
     while fraction < 1.0 and int(fraction * total) < budget:
         fraction = math.nextafter(fraction, 1.0)
     return fraction
-
-
-def _cudnn() -> int | str | None:
-    """cuDNN's version; where PyTorch refuses one that it was not built with, what it says: the run goes on."""
-    try:
-        return torch.backends.cudnn.version()
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
-
-
-def _driver() -> str | None:
-    command = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0")
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None

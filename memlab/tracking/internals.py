@@ -58,7 +58,6 @@ __all__ = [
     "current_node",
     "exclude_dispatch_key",
     "higher_order_kernel",
-    "history",
     "in_compiled_code",
     "is_composite",
     "is_default_generator",
@@ -66,7 +65,6 @@ __all__ = [
     "is_fake",
     "is_higher_order",
     "is_view",
-    "keep_history",
     "keys_of_higher_order",
     "modes_above",
     "modes_of_this_thread",
@@ -74,7 +72,6 @@ __all__ = [
     "on_again",
     "ranks_of_group",
     "reference_counts",
-    "set_allocator_settings",
     "set_modes_aside",
     "sharding_propagator",
     "size_of_group",
@@ -263,23 +260,6 @@ def compiler_frontend() -> Any:
     return sys.modules.get(f"{COMPILER}.eval_frame")
 
 
-def keep_history(on: bool) -> None:
-    """Let CUDA's caching allocator write down all that it does, from an empty page on, or stop it.
-
-    Documented by PyTorch, under this name. Lost without it: a recording's events fail, in words.
-    """
-    memory = torch.cuda.memory
-    if on:
-        memory._record_memory_history("all", context="alloc", stacks="all", max_entries=1_000_000, clear_history=True)
-    else:
-        memory._record_memory_history(None)
-
-
-def history() -> dict[str, Any]:
-    """What the allocator has written down, and its segments."""
-    return torch.cuda.memory._snapshot()
-
-
 def sharding_propagator() -> Any:
     """What works out the shapes of DTensors; None where they are not in use.
 
@@ -317,14 +297,6 @@ def _process_group(group: Any) -> Any:
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Indices and values of a sparse tensor in coordinates, be they sorted or not."""
     return tensor._indices(), tensor._values()
-
-
-def set_allocator_settings(settings: str) -> None:
-    """Give CUDA's caching allocator settings while it is in use; those not named become what they were at first.
-
-    Lost without the name: a recording with other settings fails, in words.
-    """
-    torch._C._accelerator_setAllocatorSettings(settings)
 
 
 def in_compiled_code() -> bool:

@@ -10,10 +10,10 @@ import torch
 from memlab import measure, predict
 from memlab.data import batches
 from memlab.nets import GPT
-from memlab.record.matrix.nets import chunked_loss
-from memlab.record.matrix.training import train
 from memlab.sizes import SIZES
 from memlab.units import format_bytes
+from tests.loops.matrix.nets import chunked_loss
+from tests.loops.matrix.training import train
 
 HELD_OUT_BATCHES = 8
 

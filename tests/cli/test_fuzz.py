@@ -116,9 +116,7 @@ def words(draw: random.Random) -> list[str]:
         chosen = draw.sample(names, draw.randint(0, 2))
         return [word for name in chosen for word in (name, draw.choice(options[name]))]
 
-    command = draw.choice(
-        ("measure", "predict", "predict", "fit", "explain", "logbook", "record", "lab", "doctorr", "")
-    )
+    command = draw.choice(("measure", "predict", "predict", "fit", "explain", "logbook", "lab", "doctorr", ""))
     if command in ("measure", "predict", "fit"):
         known = {"measure": ("--steps", "--budget", "--json", "--nonsense"), "fit": ("--gpu", "--budget", "--steps")}
         names = known.get(command, tuple(options))
@@ -127,18 +125,6 @@ def words(draw: random.Random) -> list[str]:
             draw.choice(targets[:1] * 12 + targets),
             *draw.sample(settings, draw.randint(0, 2)),
             *some(names),
-        ]
-    if command == "record":
-        return [
-            command,
-            "--gpu",
-            draw.choice(("T4", "X")),
-            "--cases",
-            draw.choice(("no such case", "")),
-            "--minutes",
-            draw.choice(("0", "x", "-1")),
-            "--out",
-            draw.choice(ODD_FILES),
         ]
     if command == "explain":
         return [command, draw.choice(ODD_FILES[1:])]

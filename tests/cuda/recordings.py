@@ -1,4 +1,4 @@
-"""The matrix of ``memlab record`` on a card that is not there, kept in ``tests/recordings/``.
+"""The corpus of loops (``tests/loops``) on a card that is not there, kept in ``tests/recordings/``.
 
 ``python -m tests.standin CARD -m tests.cuda.recordings [NAME ...]``, or ``make recordings`` for all cards. Where parts
 of names are given, only those cases are recorded, and nothing is kept.
@@ -19,10 +19,10 @@ from transformers import masking_utils
 
 from memlab.devices import Cuda
 from memlab.files import write_atomically
-from memlab.record.cases import find_cases
-from memlab.record.recorder import record
 from memlab.vgpu import CARDS
 from tests.accuracy import RECORDINGS
+from tests.loops.cases import find_cases
+from tests.record.recorder import record
 from tests.standin.build import cache
 
 DRAWN = ("normal_", "uniform_", "bernoulli_")
@@ -33,7 +33,6 @@ class StandIn(Cuda):
 
     source = "stand-in, not a GPU"
     computes = False
-    keeps_history = False
 
 
 @contextmanager

@@ -14,12 +14,13 @@ from memlab import cluster, measure, predict
 from memlab.devices import Cuda, open_device
 from memlab.kernels.shared import shared_processes
 from memlab.nets import GPT, MLP
-from memlab.record.case import Case
-from memlab.record.cases import find_cases
-from memlab.record.recorder import allocator_settings, record
 from memlab.vgpu import CARDS, find_card
 from tests.cluster import whole
 from tests.cuda import chosen, plain, streams
+from tests.loops.case import Case
+from tests.loops.cases import find_cases
+from tests.record.card import facts
+from tests.record.recorder import allocator_settings, record
 
 pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs the stand-in's card: make test-cuda")
 
@@ -116,10 +117,10 @@ def test_backward_works_on_the_card_after_a_prediction(card):
 
 
 def test_the_card_is_what_its_figures_say(card):
-    facts = Cuda(torch.device("cuda")).facts()
-    assert facts["total_memory"] == find_card(card).capacity
-    assert facts["capability"] == list(divmod(find_card(card).sm, 10))
-    assert facts["processors"] == find_card(card).processors
+    told = facts(torch.device("cuda"))
+    assert told["total_memory"] == find_card(card).capacity
+    assert told["capability"] == list(divmod(find_card(card).sm, 10))
+    assert told["processors"] == find_card(card).processors
     free, total = torch.cuda.mem_get_info()
     assert (free, total) == (find_card(card).room, find_card(card).capacity)
 
@@ -207,7 +208,7 @@ def test_a_backward_pass_that_is_differentiated_is_recorded_as_in_a_process_of_i
     recording = record(cases, Cuda(torch.device("cuda")), tmp_path / "some.json", seconds=300, say=print)
     for case in cases:
         recorded = [allocated for allocated, _ in recording["cases"][case.name]["peaks"]]
-        predicted = predict(case.loop, gpu=card, steps=len(recorded), **case.settings)
+        predicted = predict(case.made()[0], gpu=card, steps=len(recorded), **case.settings)
         assert [step.peak_allocated for step in predicted.steps] == recorded
 
 

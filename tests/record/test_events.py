@@ -1,7 +1,7 @@
 """The allocator's record, distilled: from what PyTorch gives to what the replay reads."""
 
-from memlab.record.events import distill, label
 from tests.allocator.test_real_traces import replay
+from tests.record.events import distill, label
 
 MIB = 2**20
 BASE = 0x7F0000000000

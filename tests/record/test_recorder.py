@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from memlab.devices import Cpu
-from memlab.errors import NotARecording
-from memlab.record.case import Case
-from memlab.record.cases import find_cases
-from memlab.record.recorder import read, record, recordings_in
 from memlab.vgpu.gpu import VirtualGpu
+from tests.loops.case import Case
+from tests.loops.cases import find_cases
+from tests.record.recorder import NotARecording, read, record, recordings_in
 
 
 def small(device, *, width=16, broken=False, greedy=False):

@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from memlab import predict
-from memlab.record.matrix.recurrent import cells
 from memlab.vgpu.recurrent import NOT_CUDNNS
+from tests.loops.matrix.recurrent import cells
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])

@@ -1,0 +1,1 @@
+"""The corpus of training loops, held to ``measure`` and to what cards took (``tests/record``)."""

@@ -1,1 +1,0 @@
-"""Training loops as people write them, none of them for memlab: see ``test_loops.py``."""
