@@ -14,11 +14,11 @@ import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from memlab.cluster import worker
+from memlab.cluster import rank_process
 
 
 def main(ranks: int, logs: str, arguments: list[str]) -> None:
-    """Start so many ranks of this machine with these arguments of ``memlab.cluster.worker``, and wait for them.
+    """Start so many ranks of this machine with these arguments of ``memlab.cluster.rank_process``, and wait for them.
 
     Raises:
         ChildFailedError: of the ranks, saying which failed and how.
@@ -38,12 +38,12 @@ def main(ranks: int, logs: str, arguments: list[str]) -> None:
         torch.optim.SGD([torch.ones(1)])  # loads PyTorch's compiler, as any optimizer does
         elastic_launch(config, _rank)(arguments)
     else:
-        elastic_launch(config, sys.executable)("-m", "memlab.cluster.worker", *arguments)
+        elastic_launch(config, sys.executable)("-m", "memlab.cluster.rank_process", *arguments)
 
 
 def _rank(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the launcher's own handler came with the fork
-    if worker.main(arguments):
+    if rank_process.main(arguments):
         # It has said why. It stays until it is ended, for the launcher looks at forked ranks now and then, and of two
         # that have ended meanwhile it names any: here the one that was killed, by which this one failed.
         while True:

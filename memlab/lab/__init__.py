@@ -9,8 +9,8 @@ from memlab.lab.challenge import Challenge
 from memlab.lab.claim import Claim, verdict
 from memlab.lab.guess import Guess
 from memlab.lab.key_figures import key_figure
-from memlab.lab.report import categories, peaks, say, table
 from memlab.lab.saving import Saving
+from memlab.lab.tables import categories, peaks, say, table
 
 if TYPE_CHECKING:
     from memlab.lab.panel import Lab

@@ -11,14 +11,14 @@ from typing import Any
 from memlab.errors import Stopped
 from memlab.lab.checks import other_model
 from memlab.lab.choices import Choice
+from memlab.lab.forecast_cache import Case, Known, Remembered
+from memlab.lab.jobs import Job, Stopping, Work, Worker
 from memlab.lab.neighbours import is_end, is_number, neighbours
 from memlab.lab.preview import Outline, between
 from memlab.lab.ranks import WORLD_SIZE, open_prediction, steps_until
-from memlab.lab.remembered import Case, Known, Remembered
 from memlab.lab.screen import Screen, View
 from memlab.lab.steady import MOST_STEPS, Footprint, is_steady, unsteadiness
 from memlab.lab.words import ABOUT, failure_sentence, prediction_summary, value_text
-from memlab.lab.worker import Job, Stopping, Work, Worker
 from memlab.protocol import Train
 from memlab.run import Run
 from memlab.trace import Trace

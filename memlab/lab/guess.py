@@ -111,8 +111,8 @@ class Guess:
             self._score = guesses.score()
 
     def _ipython_display_(self) -> None:
+        from memlab.lab.elements import show
         from memlab.lab.guess_box import GuessBox
-        from memlab.lab.look import show
 
         questions.add(self.question, self._revealed)
         box = GuessBox(self.question, self.choices, answer=lambda value: self.answer(value).judgement(""))

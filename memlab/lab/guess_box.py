@@ -6,7 +6,7 @@ from html import escape
 import ipywidgets as widgets
 
 from memlab.errors import BadValue
-from memlab.lab.access import access
+from memlab.lab.accessibility import access
 
 
 class GuessBox(widgets.VBox):

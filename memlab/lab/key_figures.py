@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from memlab.lab import recorded
-from memlab.lab.report import Table, table
+from memlab.lab.tables import Table, table
 from memlab.protocol import Train
 from memlab.run import measure, predict
 from memlab.sizes import size

@@ -5,12 +5,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from memlab.cluster import ClusterRun
+from memlab.lab.jobs import Stopping
 from memlab.lab.progress import progress, stop_text
 from memlab.lab.ranks import steps_of_ranks, steps_until
 from memlab.lab.samples import sample
 from memlab.lab.screen import Screen, View
 from memlab.lab.words import heading, summary
-from memlab.lab.worker import Stopping
 from memlab.run import Run
 from memlab.trace import Trace
 

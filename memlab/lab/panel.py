@@ -8,18 +8,18 @@ from typing import Any
 import ipywidgets as widgets
 
 from memlab.errors import MemlabError
-from memlab.lab.access import access
-from memlab.lab.cells import forget, watch
+from memlab.lab.accessibility import access
 from memlab.lab.controls import LABEL_WIDTH, explain, make_control
+from memlab.lab.elements import box, button, header, line, menu, quietly, show
 from memlab.lab.export import picture, still
-from memlab.lab.look import box, button, header, line, menu, quietly, show
 from memlab.lab.picture import Picture
 from memlab.lab.questions import questions
+from memlab.lab.registry import forget, watch
 from memlab.lab.rows import table
 from memlab.lab.session import Session
+from memlab.lab.small_menu import SmallMenu
 from memlab.lab.source import source
 from memlab.lab.style import style
-from memlab.lab.taking import Taking
 from memlab.lab.words import run_name
 from memlab.protocol import Train
 from memlab.trace import Trace
@@ -156,7 +156,7 @@ class Lab:
             control.on_change = partial(self._moved, name)
             control.on_refusal = session.refuse
         self._build_menus()
-        self._taking = Taking(session, [self._budget_box, self._replay_menu], self._reset)
+        self._small_menu = SmallMenu(session, [self._budget_box, self._replay_menu], self._reset)
         self._texts = {name: widgets.HTML() for name in _MARKUP}
         self._picture = Picture(self._wished)
         self._picture.code = source(session.train)
@@ -207,9 +207,10 @@ class Lab:
             "Keep", "Give the prediction on show a row in the table of runs", self.session.screen.keep, small=True
         )
         controls = [control.widget for control in self._controls.values()]
-        buttons = widgets.HBox([keep, self._taking.opener])
+        buttons = widgets.HBox([keep, self._small_menu.opener])
         said = [self._texts[name] for name in ("status", "pending", "note")]
-        left = widgets.VBox([*controls, self._model_menu, self._card_menu, self._go, buttons, *said, self._taking.box])
+        menus = (self._model_menu, self._card_menu)
+        left = widgets.VBox([*controls, *menus, self._go, buttons, *said, self._small_menu.box])
         left.add_class("memlab-left")
         return left
 
@@ -233,7 +234,7 @@ class Lab:
         if name in ("view", "nearly", "workspace"):
             self._picture.shown = screen.picture()
         if name in ("view", "rows"):  # the view has the budget, within which a row is the best
-            self._taking.follow()
+            self._small_menu.follow()
             self._picture.rows = table(screen.rows, screen.view.budget if screen.view else None)
         if name in ("pending", "nearly"):
             self._picture.stale = bool(screen.pending) and screen.nearly is None
@@ -312,7 +313,7 @@ def _close(widget: widgets.Widget) -> None:
 
 
 _WIDGETS = {
-    *("_controls", "_card_menu", "_model_menu", "_budget_box", "_replay_menu", "_taking", "_texts", "_panel"),
+    *("_controls", "_card_menu", "_model_menu", "_budget_box", "_replay_menu", "_small_menu", "_texts", "_panel"),
     *("_picture", "_still", "_go"),
 }
 _MARKUP: dict[str, Callable[..., str]] = {"sentence": box, "status": line, "pending": quietly, "note": line}

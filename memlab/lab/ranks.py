@@ -8,7 +8,7 @@ from memlab.cluster.size import backend
 from memlab.devices import open_device
 from memlab.errors import BadValue
 from memlab.lab.choices import Choice, Doubling, OneOf
-from memlab.lab.worker import Stopping
+from memlab.lab.jobs import Stopping
 from memlab.protocol import Train, check_world_size
 from memlab.run import Run
 from memlab.trace import Step

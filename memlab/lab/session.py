@@ -14,14 +14,14 @@ from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
 from memlab.lab.checks import OWN_MODEL, check_choices, check_models
 from memlab.lab.forecast import Forecast
+from memlab.lab.forecast_cache import Case
+from memlab.lab.jobs import Job, Stopping
 from memlab.lab.live import LiveRun
 from memlab.lab.progress import progress
 from memlab.lab.ranks import check_run, of_train, open_run
-from memlab.lab.remembered import Case
 from memlab.lab.rows import add
 from memlab.lab.screen import SILENCE, Screen, View, Words
 from memlab.lab.words import ending, failure_sentence, recorded_summary, value_text
-from memlab.lab.worker import Job, Stopping
 from memlab.protocol import Train, check_settings
 from memlab.run import Run
 from memlab.text import message

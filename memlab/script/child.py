@@ -59,7 +59,7 @@ def ask(
 
     What it prints comes out on this process's stderr, unless ``is_quiet``. ``is_endless``: on a card with the same
     kernels and room for everything. ``snapshot``: a file, as for :func:`memlab.predict`. ``until``: see
-    :class:`memlab.script.run.ScriptRun`; ``edits``: :mod:`memlab.script.edits`; ``guesses``: as for
+    :class:`memlab.script.script_run.ScriptRun`; ``edits``: :mod:`memlab.script.edits`; ``guesses``: as for
     :class:`memlab.vgpu.gpu.VirtualGpu`. When this returns, the process is gone
     and so are the files that a predicted script has written.
 
@@ -94,5 +94,5 @@ def _run(request: dict[str, Any], variables: dict[str, str], folder: Path, is_qu
         environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     out: int = subprocess.DEVNULL if is_quiet else 2
     # -P: a file beside the script is not to be taken for one of Python's own before the script runs.
-    command = [sys.executable, "-P", "-m", "memlab.script.worker", json.dumps(request)]
+    command = [sys.executable, "-P", "-m", "memlab.script.process", json.dumps(request)]
     return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out).returncode

@@ -15,8 +15,8 @@ from torch import distributed
 
 from memlab.errors import Refused
 from memlab.patching import Change, Patches
-from memlab.vgpu import saving
-from memlab.vgpu.current import current
+from memlab.vgpu import serialization
+from memlab.vgpu.current_prediction import current
 from memlab.vgpu.ranks import process_group
 from memlab.vgpu.refusals import where
 
@@ -24,7 +24,7 @@ from memlab.vgpu.refusals import where
 def changes() -> Iterator[Change]:
     """Each change: where, its name, and what takes its place."""
     yield torch.jit, "script", _as_written
-    yield saving, "files_are_thrown_away", True
+    yield serialization, "files_are_thrown_away", True
     yield torch.utils.data.DataLoader, "__init__", _without_workers(torch.utils.data.DataLoader.__init__)
     yield torch.multiprocessing, "start_processes", _one_rank
     yield torch.multiprocessing, "spawn", _one_rank

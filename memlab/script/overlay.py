@@ -19,12 +19,12 @@ from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any
 
-from memlab.vgpu.cudnn import remembered
+from memlab.vgpu.cudnn import disk_cache
 
 _READING = ("stat", "lstat", "access", "readlink", "statvfs", "chdir", "getxattr", "listxattr")
 _CHANGING = ("utime", "chmod", "chown", "lchown", "setxattr", "truncate")
 _PASSED = ("/dev", "/proc", "/sys")  # devices, what the kernel says of the process: no files
-_MEMLABS = remembered.folder()  # what a prediction itself keeps, whatever is predicted: answers of cuDNN
+_MEMLABS = disk_cache.folder()  # what a prediction itself keeps, whatever is predicted: answers of cuDNN
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 _real = SimpleNamespace(**vars(os), open_file=io.open)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from memlab.vgpu.attention_choice import CUDNN, EFFICIENT, FLASH, HALF, choose_attention, why_unfused
-from memlab.vgpu.current import current
+from memlab.vgpu.current_prediction import current
 
 aten = torch.ops.aten
 LARGE = 0.05  # of what is allocated: a table of scores that is worth a sentence

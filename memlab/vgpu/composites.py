@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from memlab.vgpu import fourier, products, recurrent, values
+from memlab.vgpu import fourier, product_derivatives, recurrent, values
 from memlab.vgpu.attention import attention
 from memlab.vgpu.internals import COMPOSITE_KEY, FakeTensor, run_composite
 from memlab.vgpu.sparse import embeddings
@@ -29,7 +29,7 @@ def kernels() -> list[Library]:
         for operator, kernel in OUR_OWN.items():
             library.impl(operator.name().removeprefix("aten::"), kernel, key)
         libraries.append(library)
-    for operator, formula in products.WITH_FORMULAS.items():
+    for operator, formula in product_derivatives.WITH_FORMULAS.items():
         libraries[0].impl(operator.name().removeprefix("aten::"), formula, "AutogradPrivateUse1", with_keyset=True)
     libraries.append(Library("aten", "IMPL", "Lazy"))  # of a DTensor around a card's tensor, see names.py
     for name in WHOLE:

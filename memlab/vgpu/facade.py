@@ -14,7 +14,7 @@ import torch
 from memlab.errors import Unpredictable
 from memlab.units import KIB
 from memlab.vgpu import streams
-from memlab.vgpu.current import current
+from memlab.vgpu.current_prediction import current
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.refusals import other_device, where
 from memlab.vgpu.typed import KINDS, typed

@@ -12,7 +12,7 @@ from memlab.oom import is_out_of_memory
 from memlab.text import message
 from memlab.vgpu import triton_kernels
 from memlab.vgpu.assembly import register
-from memlab.vgpu.current import Prediction
+from memlab.vgpu.current_prediction import Prediction
 from memlab.vgpu.history import History
 from memlab.vgpu.internals import lift_on_the_host, lifts_on_the_host
 from memlab.vgpu.libraries import keep_apart

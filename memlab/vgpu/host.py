@@ -11,7 +11,7 @@ import torch
 
 from memlab.tracking import randomness
 from memlab.vgpu import values
-from memlab.vgpu.current import Prediction, current
+from memlab.vgpu.current_prediction import Prediction, current
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, storage_id, unset_fake_temporarily
 from memlab.vgpu.results import make_fake, remembered
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from memlab.patching import Change, Patches, where
-from memlab.vgpu.current import is_predicting
+from memlab.vgpu.current_prediction import is_predicting
 from memlab.vgpu.internals import FakeTensor
 from memlab.vgpu.triton_kernels import launched
 

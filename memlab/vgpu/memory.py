@@ -9,7 +9,7 @@ from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, read_
 from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, cuda_message
 from memlab.vgpu.backward_streams import BackwardStreams
 from memlab.vgpu.cards import Card
-from memlab.vgpu.plans import Plans
+from memlab.vgpu.cudnn_workspaces import Plans
 from memlab.vgpu.scratch.rule import RESULT, Plan, Remark, Result, Workspace
 from memlab.vgpu.scratch.table import scratch
 from memlab.vgpu.versions import TORCH

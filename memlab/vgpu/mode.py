@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from memlab.vgpu import host, values
-from memlab.vgpu.current import Prediction, enter
+from memlab.vgpu.current_prediction import Prediction, enter
 from memlab.vgpu.facade import card_device
+from memlab.vgpu.fake_kernels import CORRECTIONS, LIKE, OUR_OWN, SIZED
 from memlab.vgpu.internals import (
     FAKE_MODE,
     DataDependentOutputException,
@@ -32,7 +33,6 @@ from memlab.vgpu.internals import (
     unset_fake_temporarily,
     unset_mode,
 )
-from memlab.vgpu.kernels import CORRECTIONS, LIKE, OUR_OWN, SIZED
 from memlab.vgpu.names import CARD, ENGINE, SLOT
 from memlab.vgpu.refusals import depends_on_data, nested, no_kernel, sparse, two_devices
 from memlab.vgpu.results import Answer, make_fake, remembered

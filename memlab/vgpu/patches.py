@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from memlab.patching import Change, Patches, behind, class_where, where
-from memlab.vgpu import autocast, facade, libraries, saving, subclasses, swapping, switches, tensors
-from memlab.vgpu.current import current, is_beside, is_predicting, stand_beside
+from memlab.vgpu import autocast, facade, libraries, serialization, subclasses, swapping, switches, tensors
+from memlab.vgpu.current_prediction import current, is_beside, is_predicting, stand_beside
 from memlab.vgpu.internals import (
     FakeTensor,
     compilers_tables,
@@ -86,13 +86,13 @@ def _changes() -> Iterator[Change]:
     yield log, "filter", _in_predictions(lambda record: False)(log.filter)
     for name in ("save", "savez", "savez_compressed", "savetxt"):
         write = getattr(np, name)
-        yield np, name, _in_predictions(saving.not_writing(f"numpy.{name}")(write))(write)
+        yield np, name, _in_predictions(serialization.not_writing(f"numpy.{name}")(write))(write)
     if importlib.util.find_spec("safetensors"):
         safetensors = importlib.import_module("safetensors.torch")
         for name in ("save_file", "save_model", "serialize_file"):
             yield safetensors, name, _in_predictions(_writing_nothing)(getattr(safetensors, name))
         load_file = safetensors.load_file
-        yield safetensors, "load_file", _in_predictions(saving.load_safetensors(load_file))(load_file)
+        yield safetensors, "load_file", _in_predictions(serialization.load_safetensors(load_file))(load_file)
         for name in {"_flatten", "_flatten_as_ptr"} & vars(safetensors).keys():  # they read the numbers
             yield safetensors, name, _in_predictions(lambda *args: {})(getattr(safetensors, name))
 
@@ -119,7 +119,7 @@ class _Method:
 
 
 def _writing_nothing(*args: Any, **kwargs: Any) -> None:
-    saving.note_unwritten("safetensors")
+    serialization.note_unwritten("safetensors")
 
 
 def _as_it_is(table: Callable[[], Any]) -> Callable[[], Any]:
@@ -305,10 +305,10 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (threading.Thread, "start", _refusing_threads),
     (ThreadPoolExecutor, "submit", libraries.submitting),
     (torch.autograd, "_engine_run_backward", _as_on_cuda),
-    (torch, "save", saving.save),
-    (torch, "load", saving.load),
-    (torch.serialization, "save", saving.save),
-    (torch.serialization, "load", saving.load),
+    (torch, "save", serialization.save),
+    (torch, "load", serialization.load),
+    (torch.serialization, "save", serialization.save),
+    (torch.serialization, "load", serialization.load),
     (torch_c, "_group_tensors_by_device_and_dtype", _on_its_device),
     (torch_c, "_get_accelerator", lambda real: lambda *args: torch.device(CARD.type)),
     # The other ranks, who are not there, have the same model.

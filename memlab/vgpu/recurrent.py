@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memlab.vgpu.current import current
+from memlab.vgpu.current_prediction import current
 from memlab.vgpu.internals import run_composite
 
 aten = torch.ops.aten

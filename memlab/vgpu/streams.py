@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from memlab.vgpu.current import current
+from memlab.vgpu.current_prediction import current
 from memlab.vgpu.names import CARD
 
 MILLISECONDS = 1.0  # between any two events: no time is predicted, and code divides by it

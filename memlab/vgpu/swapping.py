@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from memlab.tracking.nested import inner_tensors
 from memlab.vgpu import subclasses, tensors
-from memlab.vgpu.current import current, is_predicting
+from memlab.vgpu.current_prediction import current, is_predicting
 from memlab.vgpu.internals import FakeTensor, storage_id, swap_tensor_impl, unset_fake_temporarily, with_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.results import make_fake

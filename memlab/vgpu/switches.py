@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from memlab.patching import Change, where
-from memlab.vgpu.current import current, is_predicting
+from memlab.vgpu.current_prediction import current, is_predicting
 from memlab.vgpu.internals import ATTENTION_SWITCHES, SWITCHES, torch_c
 
 # torch.backends.cudnn took hold of its functions when it was loaded.

@@ -9,14 +9,14 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from memlab.vgpu import values
-from memlab.vgpu.current import is_predicting
+from memlab.vgpu.current_prediction import is_predicting
 from memlab.vgpu.facade import card_device
 from memlab.vgpu.internals import FakeTensor, device_constructors, disable_modes, storage_id
 from memlab.vgpu.mode import VirtualMode, has_own_rules
 from memlab.vgpu.names import CARD, ENGINE
 from memlab.vgpu.refusals import nested, own_thread
 from memlab.vgpu.results import make_fake
-from memlab.vgpu.saving import not_writing
+from memlab.vgpu.serialization import not_writing
 
 
 def on_card(value: Any) -> Any:

@@ -17,14 +17,14 @@ from memlab.tracking.labels import label
 from memlab.tracking.operators import operator
 from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
-from memlab.vgpu.current import Prediction, outside
+from memlab.vgpu.current_prediction import Prediction, outside
 from memlab.vgpu.history import History
 from memlab.vgpu.internals import FakeTensor, disable_modes
 from memlab.vgpu.libraries import TRITON, answer_for
 from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
 from memlab.vgpu.names import CARD
 from memlab.vgpu.scratch.rule import Result
-from memlab.vgpu.sparse import ways as sparse
+from memlab.vgpu.sparse import operators as sparse
 from memlab.vgpu.subclasses import as_plain
 from memlab.vgpu.time.clock import Clock
 

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any
 
-from memlab.vgpu.current import current, is_predicting
+from memlab.vgpu.current_prediction import current, is_predicting
 
 NAME = "triton"
 

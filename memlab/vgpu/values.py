@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from memlab.tracking.operators import operator
-from memlab.vgpu.current import current
+from memlab.vgpu.current_prediction import current
 from memlab.vgpu.internals import FakeTensor, storage_id, tree_leaves, tree_map, unset_fake_temporarily
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import called, in_head_of_while, where, without_end

@@ -57,7 +57,7 @@ for place in range({count}):
         time.sleep(0.005)
     if place % 10 == 0:
         lab.session.screen.keep()
-        lab._taking._save()
+        lab._small_menu._save()
 """
 TRAIN = "lab.session.steps = 10**6; job = lab.session.start()"
 STOP = "lab.stop(); job.result(); lab.session.steps = 40"

@@ -5,8 +5,8 @@ from concurrent.futures import wait
 
 import pytest
 
-from memlab.lab import worker as module
-from memlab.lab.worker import Worker
+from memlab.lab import jobs as module
+from memlab.lab.jobs import Worker
 from tests.lab.loops import Slow
 from tests.waiting import SOON
 

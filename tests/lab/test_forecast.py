@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from memlab import predict
-from memlab.lab import Lab, cells, forecast, worker
-from memlab.lab.remembered import Case, Known, Remembered
+from memlab.lab import Lab, forecast, jobs, registry
+from memlab.lab.forecast_cache import Case, Known, Remembered
 from memlab.nets import GPT
 from memlab.trace import Trace
 from tests.lab.loops import Slow, train
@@ -39,10 +39,12 @@ def pictures(session):
 
 
 def count_jobs(session, monkeypatch):
-    jobs = []
+    submitted = []
     submit = session._worker.submit
-    monkeypatch.setattr(session._worker, "submit", lambda *given, **how: jobs.append(submit(*given, **how)) or jobs[-1])
-    return jobs
+    monkeypatch.setattr(
+        session._worker, "submit", lambda *given, **how: submitted.append(submit(*given, **how)) or submitted[-1]
+    )
+    return submitted
 
 
 def test_what_was_predicted_is_shown_again_at_once_in_the_thread_that_asks(monkeypatch):
@@ -50,17 +52,17 @@ def test_what_was_predicted_is_shown_again_at_once_in_the_thread_that_asks(monke
     first = predicted(session, batch_size=4)
     sentence, picture = session.screen.sentence, session.screen.picture()
     predicted(session, batch_size=64)
-    jobs = count_jobs(session, monkeypatch)
+    submitted = count_jobs(session, monkeypatch)
     session.choose("batch_size", 4)
-    assert jobs == []
+    assert submitted == []
     assert session.prediction == first
     assert session.screen.picture() == picture
     assert session.screen.sentence.startswith(sentence.rstrip("."))  # and then, what it is compared with
     assert "the settings before" in session.screen.sentence
     session.choose("width", 32)  # another setting, card or model is another thing
     session.choose_card("L4")
-    assert len(jobs) == 2
-    jobs[-1].result(SOON)
+    assert len(submitted) == 2
+    submitted[-1].result(SOON)
     assert session.prediction.settings["width"] == 32
     assert session.prediction.device == "L4"
 
@@ -153,7 +155,7 @@ def test_while_nothing_like_it_is_known_older_predictions_are_shown_on_the_way()
 
 
 def test_nothing_is_predicted_ahead_before_a_panel_is_shown(monkeypatch):
-    monkeypatch.setattr(worker, "REST", 0.01)
+    monkeypatch.setattr(jobs, "REST", 0.01)
     session = make()
     predicted(session)
     wait_for(lambda: session._worker._thread is None)
@@ -161,7 +163,7 @@ def test_nothing_is_predicted_ahead_before_a_panel_is_shown(monkeypatch):
 
 
 def test_at_rest_the_ends_and_the_neighbours_are_predicted_and_then_the_thread_ends(monkeypatch):
-    monkeypatch.setattr(worker, "REST", 0.01)
+    monkeypatch.setattr(jobs, "REST", 0.01)
     session = make(compiled=bool)
     session.predict()
     before = session.screen.sentence
@@ -170,17 +172,17 @@ def test_at_rest_the_ends_and_the_neighbours_are_predicted_and_then_the_thread_e
     sizes = {size for size, _ in known(session)}
     assert {1, 64, 4, 5, 6, 7, 8, 9, 10, 11, 12} <= sizes
     assert session.prediction.settings["batch_size"] == 8  # none of them is shown
-    jobs = count_jobs(session, monkeypatch)
+    submitted = count_jobs(session, monkeypatch)
     for size in (9, 8, 64, 1):
         session.choose("batch_size", size)
     session.choose("batch_size", 8)
     session.choose("compiled", True)
-    assert jobs == []
+    assert submitted == []
     assert before != session.screen.sentence
 
 
 def test_no_more_time_than_so_much_is_spent_ahead(monkeypatch):
-    monkeypatch.setattr(worker, "REST", 0.01)
+    monkeypatch.setattr(jobs, "REST", 0.01)
     monkeypatch.setattr(forecast, "SECONDS_AHEAD", 0.0)
     session = make()
     predicted(session)
@@ -199,7 +201,7 @@ def greedy(device, *, batch_size=4):
 
 
 def test_a_slider_whose_end_does_not_fit_is_known_all_the_way_and_runs_out_where_the_card_does(monkeypatch):
-    monkeypatch.setattr(worker, "REST", 0.01)
+    monkeypatch.setattr(jobs, "REST", 0.01)
     session = make(greedy)
     predicted(session)
     session.look_ahead()
@@ -229,7 +231,7 @@ def test_after_a_card_was_chosen_others_are_predicted_ahead_the_nearest_first_un
 
 @pytest.mark.parametrize("act", [lambda session: session.choose_card("L4"), lambda session: session.start()])
 def test_what_is_ahead_ends_when_something_else_is_chosen_or_a_run_begins(monkeypatch, act):
-    monkeypatch.setattr(worker, "REST", 0.01)
+    monkeypatch.setattr(jobs, "REST", 0.01)
     slow = Slow()
     session = make(slow)
     slow.step.release(3)
@@ -246,7 +248,7 @@ def test_what_is_ahead_ends_when_something_else_is_chosen_or_a_run_begins(monkey
 
 
 def test_a_case_that_is_predicted_ahead_and_asked_for_is_shown(monkeypatch):
-    monkeypatch.setattr(worker, "REST", 0.01)
+    monkeypatch.setattr(jobs, "REST", 0.01)
     slow = Slow()
     session = make(slow)
     slow.step.release(3)
@@ -270,7 +272,7 @@ def test_a_slider_that_is_moved_as_soon_as_it_is_shown_follows_with_what_is_pred
     slow.step.release(3)
     predicted(session)
     slow.in_step.clear()
-    monkeypatch.setattr(worker, "REST", SOON)  # that is not waited for
+    monkeypatch.setattr(jobs, "REST", SOON)  # that is not waited for
     session.look_ahead(at_once=True)
     assert slow.in_step.wait(SOON)
     session.choose("batch_size", 20)  # while another is being predicted that will say something of it
@@ -285,7 +287,7 @@ def test_a_slider_that_is_moved_as_soon_as_it_is_shown_follows_with_what_is_pred
     slow.step.release(100)
     wait_for(lambda: session.screen.pending == "")
     assert asked.done()
-    monkeypatch.setattr(worker, "REST", 0.01)
+    monkeypatch.setattr(jobs, "REST", 0.01)
     session._worker.rest(at_once=True)  # or its thread would rest for as long as that
 
 
@@ -331,8 +333,8 @@ class Shell:
 def shell(monkeypatch):
     made = Shell()
     monkeypatch.setattr("IPython.get_ipython", lambda: made)
-    monkeypatch.setattr("memlab.lab.look.display", lambda data, raw: None)
-    monkeypatch.setattr(cells, "_shown", {})
+    monkeypatch.setattr("memlab.lab.elements.display", lambda data, raw: None)
+    monkeypatch.setattr(registry, "_shown", {})
     return made
 
 
@@ -392,7 +394,7 @@ def test_a_panel_made_again_by_its_cell_closes_the_one_before_and_no_other(shell
 
 
 def test_twenty_panels_predicted_and_dropped_leave_no_thread(monkeypatch):
-    monkeypatch.setattr(worker, "REST", 0.01)
+    monkeypatch.setattr(jobs, "REST", 0.01)
     sessions = []
     wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith("memlab lab")])
     for _ in range(20):

@@ -151,7 +151,7 @@ def test_what_is_no_answer_is_refused(make, words):
 
 def box_of(guess):
     """The widget that a notebook shows."""
-    with mock.patch("memlab.lab.look.show") as show:
+    with mock.patch("memlab.lab.elements.show") as show:
         guess._ipython_display_()
     return show.call_args.args[0]
 
@@ -178,7 +178,7 @@ def test_a_choice_counts_when_the_button_is_pressed():
 
 
 def test_a_saved_notebook_shows_the_question():
-    with mock.patch("memlab.lab.look.display") as display:
+    with mock.patch("memlab.lab.elements.display") as display:
         Guess(QUESTION)._ipython_display_()
     bundle = display.call_args.args[0]
     assert bundle["text/markdown"].startswith(QUESTION)

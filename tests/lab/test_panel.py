@@ -232,7 +232,7 @@ def test_an_error_comes_out_of_run_and_stands_on_the_panel():
 def displayed(monkeypatch, lab):
     """What a notebook is given for the panel, by MIME type."""
     given = []
-    monkeypatch.setattr("memlab.lab.look.display", lambda data, raw: given.append(data))
+    monkeypatch.setattr("memlab.lab.elements.display", lambda data, raw: given.append(data))
     lab._ipython_display_()
     return given[0]
 
@@ -444,7 +444,7 @@ def test_the_best_row_follows_the_budget():
 
 def test_the_code_follows_what_is_on_show():
     lab = make()
-    box = lab._taking._code
+    box = lab._small_menu._code
     assert box.layout.display == "none"
     button(lab, "Code").value = True
     assert (box.layout.display, box.value) == (None, "There is nothing to take yet: move a slider or press Run.")
@@ -455,12 +455,13 @@ def test_the_code_follows_what_is_on_show():
 def test_links_to_save_are_there_until_something_else_is_on_show():
     lab = make()
     button(lab, "Save").click()
-    assert "nothing to take" in lab._taking._links.value
+    assert "nothing to take" in lab._small_menu._links.value
     lab.run(batch_size=4)
     button(lab, "Save").click()
-    assert [name for name in ("batch-4.png", "batch-4.csv", "runs.csv") if name not in lab._taking._links.value] == []
+    links = lab._small_menu._links.value
+    assert [name for name in ("batch-4.png", "batch-4.csv", "runs.csv") if name not in links] == []
     lab.run(batch_size=5)
-    assert lab._taking._links.value == ""
+    assert lab._small_menu._links.value == ""
 
 
 def test_workspace_is_hidden_and_shown_again_and_the_peak_counts_it_all_the_same():

@@ -104,6 +104,6 @@ def test_a_recorded_run_that_cannot_be_drawn_is_refused_and_the_panel_lives_on(l
     wait_for(lambda: "This recorded run cannot be drawn: TypeError" in shown(lab, "note"))
     assert (drawn(lab), lab._picture.run, lab.session.screen.view) == before
     button(lab, "Save").click()  # of what is still on show
-    assert "batch-8.png" in lab._taking._links.value
+    assert "batch-8.png" in lab._small_menu._links.value
     lab.replay(lab.session.recorded[1])
     wait_for(lambda: "Recorded with torch" in shown(lab, "sentence"))

@@ -15,7 +15,7 @@ from torch import nn
 
 from memlab import logbook, predict
 from memlab.errors import BadTrain, BadValue, MemlabError
-from memlab.lab import worker
+from memlab.lab import jobs
 from memlab.lab.session import Session
 from memlab.lab.steady import MOST_STEPS
 from memlab.units import format_bytes
@@ -863,7 +863,7 @@ class NeverYields:
 
 @pytest.mark.parametrize("steps", [0, 4])  # of which the fifth is not X-rayed
 def test_a_run_that_never_yields_is_broken_off_and_the_next_run_begins(monkeypatch, steps):
-    monkeypatch.setattr(worker, "GRACE", 0.1)
+    monkeypatch.setattr(jobs, "GRACE", 0.1)
     endless = NeverYields(steps)
     session = make(endless)
     session.start()
@@ -880,8 +880,8 @@ def test_a_run_that_never_yields_is_broken_off_and_the_next_run_begins(monkeypat
 
 
 def test_a_prediction_that_computes_nothing_and_never_yields_is_broken_off(monkeypatch):
-    monkeypatch.setattr(worker, "GRACE", 0.1)
-    monkeypatch.setattr(worker, "PATIENCE", 0.1)
+    monkeypatch.setattr(jobs, "GRACE", 0.1)
+    monkeypatch.setattr(jobs, "PATIENCE", 0.1)
     endless = NeverYields(1)
     session = make(endless)
     session.predict()

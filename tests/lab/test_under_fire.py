@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from memlab.errors import MemlabError
-from memlab.lab import Lab, worker
+from memlab.lab import Lab, jobs
 from tests.conftest import SEED
 from tests.lab.test_panel import button, registered
 from tests.waiting import wait_for
@@ -215,7 +215,7 @@ def lost(monkeypatch):
 
 
 def test_a_thousand_actions_on_two_labs_leave_nothing_behind(monkeypatch, lost):
-    monkeypatch.setattr(worker, "REST", 0.02)
+    monkeypatch.setattr(jobs, "REST", 0.02)
     rng = random.Random(SEED)
     recorded = Lab(train, batch_size=(1, 64), steps=STEPS, device="cpu").run()
     wait_for(lambda: not of_labs())

@@ -21,7 +21,7 @@ from memlab.vgpu.convolutions.asking import wanted_version
 from memlab.vgpu.cudnn import installed, shipped
 from memlab.vgpu.cudnn.answers import answers
 from memlab.vgpu.cudnn.client import ByCapability
-from memlab.vgpu.cudnn.questions import Convolution
+from memlab.vgpu.cudnn.convolution import Convolution
 from tests.published.networks import NETWORKS
 
 BATCHES = (1, 8, 16, 32, 64, 128)  # of the common networks

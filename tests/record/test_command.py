@@ -27,7 +27,7 @@ def test_the_list_names_the_cases_and_runs_none(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--cases", "rnn"], "no case is called 'rnn'"),
+        (["--cases", "recipes"], "no case is called 'recipes'"),
         (["--minutes", "0"], "--minutes 0 is no time: give a number above 0"),
         (["--gpu", "K80"], "gpu 'K80' is not a card"),
         (["--device", "tpu"], "device 'tpu' is not a device"),

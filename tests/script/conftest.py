@@ -4,7 +4,7 @@ from textwrap import dedent
 import pytest
 
 from memlab.script.command import Command
-from memlab.script.run import ScriptRun
+from memlab.script.script_run import ScriptRun
 from memlab.vgpu.gpu import VirtualGpu
 
 

@@ -140,7 +140,7 @@ def test_a_copy_a_link_and_a_folder_to_work_in(there):
 def test_what_a_prediction_does_itself_is_not_the_scripts(there):
     text = """
         from memlab.vgpu.cudnn.client import ByCapability
-        from memlab.vgpu.cudnn.remembered import folder
+        from memlab.vgpu.cudnn.disk_cache import folder
         process = ByCapability(Path("no library"))._command
         print(subprocess.run(process, stderr=subprocess.DEVNULL).returncode)
         folder().mkdir(parents=True)

@@ -9,7 +9,7 @@ from torch import nn
 from memlab import predict
 from memlab.units import GIB, MIB
 from memlab.vgpu.convolutions import asking
-from memlab.vgpu.cudnn.questions import DATA, FILTER, FORWARD
+from memlab.vgpu.cudnn.convolution import DATA, FILTER, FORWARD
 
 LAST = torch.channels_last
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from memlab import predict
 from memlab.vgpu import find_card, results
-from memlab.vgpu.current import Prediction
+from memlab.vgpu.current_prediction import Prediction
 from memlab.vgpu.internals import with_device
 from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.mode import VirtualMode

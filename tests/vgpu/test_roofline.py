@@ -8,7 +8,7 @@ from memlab import measure, predict
 from memlab.trace import Trace
 from memlab.units import MIB
 from memlab.vgpu.cards import CARDS
-from memlab.vgpu.time.work import Kind, work_of
+from memlab.vgpu.time.operator_work import Kind, work_of
 from tests.vgpu.once import seen
 from tests.vgpu.test_bytes import train_gpt
 

@@ -12,7 +12,7 @@ from memlab import measure, predict
 from memlab.errors import Stopped
 from memlab.nets import MLP
 from memlab.vgpu import find_card
-from memlab.vgpu.current import Prediction
+from memlab.vgpu.current_prediction import Prediction
 from memlab.vgpu.internals import FAKE_MODE, unset_mode
 from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.mode import VirtualMode

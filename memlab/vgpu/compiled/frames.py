@@ -11,7 +11,7 @@ from typing import Any
 from memlab.patching import Patches
 from memlab.text import message
 from memlab.vgpu.compiled import internals, tracing
-from memlab.vgpu.current import Prediction
+from memlab.vgpu.current_prediction import Prediction
 from memlab.vgpu.internals import disable_modes
 
 _MEMLAB = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from memlab.vgpu.cards import GIGA, TERA, Speed
 from memlab.vgpu.compiled import internals
 from memlab.vgpu.mode import prim_device
 from memlab.vgpu.time.estimate import likely_seconds_of
+from memlab.vgpu.time.operator_work import NOTHING, work_of
 from memlab.vgpu.time.speeds import of_products
-from memlab.vgpu.time.work import NOTHING, work_of
 
 
 def changes(speed: Speed) -> Iterator[Change]:

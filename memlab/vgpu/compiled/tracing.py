@@ -18,7 +18,7 @@ from memlab.patching import Change, behind, where
 from memlab.vgpu.compiled import internals, padding
 from memlab.vgpu.compiled.wrapper import Launch, played
 from memlab.vgpu.composites import way_of
-from memlab.vgpu.current import Prediction
+from memlab.vgpu.current_prediction import Prediction
 from memlab.vgpu.facade import properties
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, make_wrapper, with_device
 from memlab.vgpu.mode import engine_device, on_the_card, prim_device

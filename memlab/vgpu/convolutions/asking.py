@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from memlab.vgpu.cudnn.answers import answers
-from memlab.vgpu.cudnn.questions import Convolution
+from memlab.vgpu.cudnn.convolution import Convolution
 from memlab.vgpu.scratch.rule import Plan, Remark, Step
 from memlab.vgpu.versions import TORCH
 

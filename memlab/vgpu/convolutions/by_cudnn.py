@@ -4,7 +4,7 @@ from memlab.vgpu.convolutions.arguments import Settings
 from memlab.vgpu.convolutions.choice import suggests_channels_last
 from memlab.vgpu.convolutions.views import View
 from memlab.vgpu.convolutions.work import Work
-from memlab.vgpu.cudnn.questions import DATA, FILTER, FORWARD, Convolution
+from memlab.vgpu.cudnn.convolution import DATA, FILTER, FORWARD, Convolution
 
 Sizes = tuple[int, ...]
 

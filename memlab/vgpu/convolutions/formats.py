@@ -8,7 +8,7 @@ from memlab.vgpu.convolutions.arguments import backward_arguments, forward_argum
 from memlab.vgpu.convolutions.by_matrices import begins_as_input
 from memlab.vgpu.convolutions.choice import suggests_channels_last, uses_cudnn
 from memlab.vgpu.convolutions.views import dense_strides
-from memlab.vgpu.current import current
+from memlab.vgpu.current_prediction import current
 from memlab.vgpu.results import make_fake, within
 
 aten = torch.ops.aten

@@ -8,7 +8,7 @@ import torch
 from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions.asking import Ask
 from memlab.vgpu.convolutions.views import View
-from memlab.vgpu.cudnn.questions import Convolution
+from memlab.vgpu.cudnn.convolution import Convolution
 from memlab.vgpu.scratch.cublas import cublas
 from memlab.vgpu.scratch.reduction import buffers
 from memlab.vgpu.scratch.rule import Result, Step

@@ -5,7 +5,7 @@ memory. Nobody but cuDNN knows which. Since 9.8 it makes its plans for a card th
 
 | file | what it does |
 |---|---|
-| ``questions.py`` | what is asked: one convolution, as ATen asks |
+| ``convolution.py`` | what is asked: one convolution, as ATen asks |
 | ``answers.py`` | the answer: what was asked before, what ships with memlab, else cuDNN itself |
 | ``client.py`` | the process that cuDNN runs in: a fault there is no fault here |
 | ``__main__.py`` | that process |

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from memlab.vgpu.cudnn import stubs
 from memlab.vgpu.cudnn.backend import Cudnn, CudnnError, Descriptor
+from memlab.vgpu.cudnn.convolution import Convolution
 from memlab.vgpu.cudnn.plans import device, workspaces
-from memlab.vgpu.cudnn.questions import Convolution
 
 
 def main(library: str) -> None:

@@ -4,8 +4,8 @@ from functools import cache
 
 from memlab.vgpu.cudnn import installed, shipped
 from memlab.vgpu.cudnn.client import ByCapability
-from memlab.vgpu.cudnn.questions import Convolution
-from memlab.vgpu.cudnn.remembered import Remembered
+from memlab.vgpu.cudnn.convolution import Convolution
+from memlab.vgpu.cudnn.disk_cache import Remembered
 
 Answer = tuple[int, ...] | None
 

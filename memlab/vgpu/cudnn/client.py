@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from memlab.vgpu.cudnn.questions import Convolution
+from memlab.vgpu.cudnn.convolution import Convolution
 
 PATIENCE = 60.0  # seconds for an answer; the first one loads the library
 FAILURES = 2  # of the process, until nothing more is asked

@@ -11,7 +11,7 @@ from typing import Any
 
 from memlab.vgpu.cards import CARDS
 from memlab.vgpu.cudnn.backend import Cudnn, CudnnError, Descriptor
-from memlab.vgpu.cudnn.questions import DATA, FILTER, FORWARD, Convolution, Sizes
+from memlab.vgpu.cudnn.convolution import DATA, FILTER, FORWARD, Convolution, Sizes
 
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}  # cudnnDataType_t
 CROSS_CORRELATION = 1

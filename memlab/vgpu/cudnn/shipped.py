@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from memlab.files import write_atomically
-from memlab.vgpu.cudnn.questions import Convolution
+from memlab.vgpu.cudnn.convolution import Convolution
 
 FILE = Path(__file__).with_name("answers.json.gz")
 Answer = tuple[int, ...] | None

@@ -5,7 +5,7 @@ from math import prod
 import torch
 
 from memlab.vgpu import values
-from memlab.vgpu.current import current
+from memlab.vgpu.current_prediction import current
 from memlab.vgpu.internals import disable_modes
 from memlab.vgpu.names import CARD
 from memlab.vgpu.scratch import cub

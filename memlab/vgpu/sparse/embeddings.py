@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from memlab.vgpu import values
-from memlab.vgpu.current import current
+from memlab.vgpu.current_prediction import current
 from memlab.vgpu.sparse.parts import Parts, consisting_of
 
 aten = torch.ops.aten

@@ -10,8 +10,8 @@ from memlab.vgpu.cards import Speed
 from memlab.vgpu.results import Answer
 from memlab.vgpu.time.estimate import FITTED, likely_seconds, likely_seconds_of
 from memlab.vgpu.time.link import IN_TURN, WAIT, Link
+from memlab.vgpu.time.operator_work import NOTHING, Kind, Work, argument, moved_bytes, work_of
 from memlab.vgpu.time.roofline import least_seconds
-from memlab.vgpu.time.work import NOTHING, Kind, Work, argument, moved_bytes, work_of
 
 
 class Clock:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from memlab.vgpu.cards import Speed
+from memlab.vgpu.time.operator_work import Kind, Work
 from memlab.vgpu.time.roofline import flops_per_second
-from memlab.vgpu.time.work import Kind, Work
 
 
 @dataclass(frozen=True)

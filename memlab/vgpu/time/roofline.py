@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from memlab.vgpu.cards import Speed
+from memlab.vgpu.time.operator_work import Kind, Work
 from memlab.vgpu.time.speeds import of_attention, of_products
-from memlab.vgpu.time.work import Kind, Work
 
 
 def least_seconds(streams: Mapping[int, Mapping[Work, int]], speed: Speed) -> float:

@@ -6,8 +6,8 @@ import pytest
 
 from memlab.vgpu.cudnn import shipped
 from memlab.vgpu.cudnn.answers import Answers
-from memlab.vgpu.cudnn.questions import FILTER, FORWARD, Convolution
-from memlab.vgpu.cudnn.remembered import Remembered
+from memlab.vgpu.cudnn.convolution import FILTER, FORWARD, Convolution
+from memlab.vgpu.cudnn.disk_cache import Remembered
 
 KNOWN = Convolution(FORWARD, (8, 3, 8, 8), (4, 3, 3, 3), (1, 1), (1, 1), (1, 1), "float32")
 UNKNOWN = replace(KNOWN, way=FILTER)

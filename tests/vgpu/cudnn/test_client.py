@@ -7,7 +7,7 @@ import pytest
 
 from memlab.vgpu.cudnn import client as client_module
 from memlab.vgpu.cudnn.client import Client
-from memlab.vgpu.cudnn.questions import FORWARD, Convolution
+from memlab.vgpu.cudnn.convolution import FORWARD, Convolution
 
 QUESTION = Convolution(FORWARD, (1, 3, 8, 8), (4, 3, 3, 3), (1, 1), (1, 1), (1, 1), "float32")
 ANSWERS = "import sys\nfor line in sys.stdin: print('[300, 20, 0]', flush=True)"

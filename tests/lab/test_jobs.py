@@ -10,8 +10,8 @@ import torch
 
 from memlab.cluster.size import cores
 from memlab.errors import Stopped
-from memlab.lab import worker as module
-from memlab.lab.worker import Worker, is_crowded
+from memlab.lab import jobs as module
+from memlab.lab.jobs import Worker, is_crowded
 from tests.waiting import SOON, wait_for
 
 
@@ -283,7 +283,7 @@ def test_a_job_is_ended_before_python_is_and_none_begins(last):
     """Or the process is aborted, where the thread is within PyTorch's C++ when Python takes it down."""
     program = (
         "import threading, time\n"
-        "from memlab.lab.worker import Worker\n"
+        "from memlab.lab.jobs import Worker\n"
         "begun = threading.Event()\n"
         "def work(stopping):\n"
         "    begun.set()\n"

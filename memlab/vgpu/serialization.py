@@ -21,7 +21,7 @@ from torch import nn
 
 from memlab.tracking.internals import sparse_parts
 from memlab.vgpu import values
-from memlab.vgpu.current import Prediction, current
+from memlab.vgpu.current_prediction import Prediction, current
 from memlab.vgpu.facade import card_device
 from memlab.vgpu.internals import FakeTensor, disable_modes, storage_id, tree_map
 from memlab.vgpu.names import CARD

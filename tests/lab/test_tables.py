@@ -4,7 +4,7 @@ import pytest
 
 from memlab import measure
 from memlab.lab import categories, peaks, say, table
-from memlab.lab.report import Prose, text_of
+from memlab.lab.tables import Prose, text_of
 from tests.lab.loops import train
 
 

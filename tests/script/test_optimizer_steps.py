@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from memlab.script.steps import PATIENCE, Steps
+from memlab.script.optimizer_steps import PATIENCE, Steps
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from memlab import predict
-from memlab.vgpu.products import WITH_FORMULAS
+from memlab.vgpu.product_derivatives import WITH_FORMULAS
 from tests.vgpu.once import seen
 
 aten = torch.ops.aten

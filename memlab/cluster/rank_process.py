@@ -7,7 +7,7 @@ It makes the process group and runs ``train(device, **settings)``, which finds i
 On several machines it is started with torchrun's own command, on each of them::
 
     torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
-        -m memlab.cluster.worker data_parallel.py:train '{"batch_size": 64}' --steps 10
+        -m memlab.cluster.rank_process data_parallel.py:train '{"batch_size": 64}' --steps 10
 """
 
 import argparse
@@ -54,7 +54,9 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="torchrun ... -m memlab.cluster.worker", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="torchrun ... -m memlab.cluster.rank_process", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("target", metavar="FILE:FUNCTION", help="as in data_parallel.py:train")
     parser.add_argument("settings", nargs="?", default={}, type=json.loads, metavar="JSON", help="its settings")
     parser.add_argument("--steps", type=int, default=3, help="how many (default: %(default)s)")

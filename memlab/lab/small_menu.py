@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 import ipywidgets as widgets
 
 from memlab.lab.controls import explain
+from memlab.lab.elements import button
 from memlab.lab.export import code, links
-from memlab.lab.look import button
 from memlab.lab.rows import to_csv
 from memlab.lab.session import Session
 
 NOTHING = "There is nothing to take yet: move a slider or press Run."
 
 
-class Taking:
+class SmallMenu:
     """A box that a button opens: ``first`` and, below, what saves and copies what is on show."""
 
     def __init__(self, session: Session, first: Sequence[widgets.Widget], reset: Callable[[], None]):

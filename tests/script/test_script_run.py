@@ -10,7 +10,7 @@ from memlab.devices import Cpu
 from memlab.errors import BadTrain
 from memlab.run import predict
 from memlab.script.command import Command
-from memlab.script.run import WITHOUT_OPTIMIZER, ScriptRun
+from memlab.script.script_run import WITHOUT_OPTIMIZER, ScriptRun
 from memlab.units import format_bytes
 from memlab.vgpu.gpu import VirtualGpu
 

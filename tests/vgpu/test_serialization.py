@@ -123,7 +123,7 @@ def test_another_card_is_refused(checkpoint):
     def train(device):
         yield torch.load(checkpoint, map_location="cuda:1")
 
-    with pytest.raises(WrongDevice, match=r"names the device 'cuda:1' at test_saving\.py"):
+    with pytest.raises(WrongDevice, match=r"names the device 'cuda:1' at test_serialization\.py"):
         predict(train)
 
 
@@ -187,7 +187,7 @@ def test_it_is_said_once_for_each_line(tmp_path):
 
     line = train.__code__.co_firstlineno + 2
     notes = predict(train).notes
-    assert notes == (f"torch.save at test_saving.py:{line} wrote nothing: a prediction writes no files.",)
+    assert notes == (f"torch.save at test_serialization.py:{line} wrote nothing: a prediction writes no files.",)
 
 
 def test_what_was_saved_is_loaded_to_the_card_again(tmp_path):

@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from memlab.errors import Refused
-from memlab.script import worker
+from memlab.script import process
 from memlab.trace import Trace
 
 STEPS = """
@@ -32,7 +32,7 @@ def said_of_a_null():
 @pytest.fixture
 def answer(tmp_path, monkeypatch, own_main):
     """``answer(text)`` is that of a script with this text, which was refused so much as a program."""
-    monkeypatch.setattr(worker, "_set_apart", lambda folder: refused)
+    monkeypatch.setattr(process, "_set_apart", lambda folder: refused)
     refused = []
 
     def answer(text, *arguments, was_refused=False, **request):
@@ -41,7 +41,7 @@ def answer(tmp_path, monkeypatch, own_main):
         path.write_text(dedent(text))
         flags = {"is_endless": False, "keeps_history": False, "until": None, "edits": [], "guesses": {}}
         request = flags | {"gpu": "T4", "ranks": (None, 0), "steps": 2, "budget": None} | request
-        return worker.answer(request | {"path": str(path), "arguments": arguments, "module": None}, tmp_path)
+        return process.answer(request | {"path": str(path), "arguments": arguments, "module": None}, tmp_path)
 
     return answer
 
@@ -198,8 +198,8 @@ def test_a_script_that_catches_everything_is_left_alone(answer, monkeypatch, tmp
         ended.append(found)
 
     ended = []
-    monkeypatch.setattr(worker, "GRACE", 0.2)
-    monkeypatch.setattr(worker, "_end", end)
+    monkeypatch.setattr(process, "GRACE", 0.2)
+    monkeypatch.setattr(process, "_end", end)
     answer(
         """
         import time
@@ -227,7 +227,7 @@ def test_its_traceback_begins_in_the_script(answer, capsys):
 
 
 def test_where_it_is_is_said_every_few_seconds(answer, monkeypatch, capsys):
-    monkeypatch.setattr(worker, "EVERY", 0.1)
+    monkeypatch.setattr(process, "EVERY", 0.1)
     answer(STEPS.replace("import torch", "import time, torch; time.sleep(0.5)"))
     lines = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"memlab: step 1 of 2, backward 1, at train\.py:2, 0 s", lines[0])

@@ -16,8 +16,8 @@ from memlab.run import Run
 from memlab.script.child import MILESTONES
 from memlab.script.command import Command
 from memlab.script.eager import EAGER
+from memlab.script.optimizer_steps import PATIENCE, Steps
 from memlab.script.options import in_source
-from memlab.script.steps import PATIENCE, Steps
 from memlab.script.until import Until
 from memlab.text import listed
 from memlab.trace import Trace

@@ -5,7 +5,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from memlab.vgpu.cudnn.questions import Convolution
+from memlab.vgpu.cudnn.convolution import Convolution
 
 MOST = 16 << 20  # bytes of the file; it is begun anew beyond that
 

@@ -1,7 +1,7 @@
 """The script for keyboards and screen readers; ``tests/browser`` sees what it does."""
 
 from memlab.lab import Guess, Lab
-from memlab.lab.access import access
+from memlab.lab.accessibility import access
 from memlab.lab.guess_box import GuessBox
 from tests.lab.loops import train
 

@@ -1,4 +1,4 @@
-"""The process in which a script runs: ``python -m memlab.script.worker REQUEST``."""
+"""The process in which a script runs: ``python -m memlab.script.process REQUEST``."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from memlab.script.edits import Edits
 from memlab.script.net import Net
 from memlab.script.options import follow_parsers, of_constants
 from memlab.script.overlay import Overlay
-from memlab.script.run import ScriptRun
+from memlab.script.script_run import ScriptRun
 from memlab.trace import Trace
 from memlab.vgpu.refusals import where
 
