@@ -40,7 +40,7 @@ def ring(work: Mapping[str, Work], *, title: str) -> Picture:
     axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)], fontsize=SMALL)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    write_title(axes, title, "in a cell: whose keys and values the rank has; filled: the part of the scores computed")
+    write_title(axes, title, "number: whose keys and values a rank has; filled: part of scores computed; sum: its work")
     return picture
 
 
