@@ -44,7 +44,8 @@ class Picture(Figure):
         """The figure as a PNG file, in a palette of 128 colours: a third of the size, which notebooks carry."""
         canvas = FigureCanvasAgg(self)
         canvas.draw()
-        image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(128)
+        image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        image = image.quantize(128, Image.Quantize.MAXCOVERAGE)  # keeps the colour of a small patch of the legend
         description = PngInfo()
         description.add_itxt("Description", self.sentence)
         file = io.BytesIO()

@@ -1,12 +1,18 @@
 """The bill is what its loop takes, and the notebook's own line is marked."""
 
+import io
 import json
 from itertools import pairwise
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
+from PIL import Image
 
 from memlab.drawings.bill import Rung, bill, record
 from memlab.drawings.ladder import ladder
+from memlab.palette import CATEGORY_COLORS
+from memlab.trace import Category
 from memlab.units import format_bytes
 from tests.notebooks.bill import FILE
 from tests.notebooks.bill import bill as recomputed
@@ -66,3 +72,10 @@ def test_the_ladder_has_the_bytes_and_the_seconds_of_every_line():
     assert [bar.get_width() for bar in lasts.patches] == seconds
     assert any(text.get_text().endswith("23 times less") for text in takes.texts)
     assert [label.get_text() for label in takes.get_yticklabels()] == [rung.name for rung in rungs]
+
+
+@pytest.mark.parametrize("notebook", ["01", "02", "06"])
+def test_the_legend_has_the_color_of_gradients_where_no_vivid_bar_has_it(notebook):
+    drawn = np.asarray(Image.open(io.BytesIO(bill(notebook).png())).convert("RGB")).astype(int)
+    wanted = 255 * (0.85 * np.array(to_rgb(CATEGORY_COLORS[Category.GRADIENT])) + 0.15)
+    assert (np.abs(drawn - wanted).max(axis=2) < 8).sum() > 50  # pixels: a patch of the legend
