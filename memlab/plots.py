@@ -38,6 +38,7 @@ class Picture(Figure):
     def __init__(self, sentence: str, height: float = 3.4):
         # No pyplot: nothing global is touched, so any thread may draw.
         super().__init__(figsize=(8, height), dpi=96, layout="constrained")
+        self.subplotpars.update(top=0.5)  # before the layout; a title above the picture would wrap at each word
         self.sentence = sentence
 
     def png(self) -> bytes:

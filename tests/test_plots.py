@@ -42,6 +42,15 @@ def test_the_cross_of_a_run_that_ran_out_of_memory_does_not_touch_the_name_of_th
     assert limit.get_window_extent().x0 > axes.bbox.x1 + half + 4  # pixels
 
 
+def test_a_note_of_two_lines_leaves_the_title_of_a_low_picture_within_it():
+    sentence = "A title of so many words that, one word a line, they are higher than the picture below it is"
+    picture = plots.Picture(sentence, height=3.4)
+    axes = picture.add_subplot()
+    plots.write_title(axes, sentence, "measured on a machine with a long name, " * 4)
+    picture.png()  # a layout that collapses warns, and a warning is an error
+    assert axes.get_tightbbox().y1 <= picture.bbox.y1
+
+
 def test_a_number_in_a_title_and_its_unit_are_on_one_line():
     written = plots.timeline(FAILED).axes[0].get_title(loc="left")
     assert "1.46\u00a0KiB of 1.95\u00a0KiB" in written

@@ -49,7 +49,7 @@ def block(trace: Trace, name: str, *, title: str = "") -> Picture:
     axes.set_xticks(range(len(kept)), [_label(one, name) for one in kept], fontsize=SMALL)
     axes.set(xlim=(-0.5, len(kept) - 0.5), ylim=(0, max(units) * ROOM), yticks=[])
     axes.spines[["top", "right", "left"]].set_visible(False)
-    note = f"in units of {format_bytes(unit)}; named after the layer that made it, kept as the input of the next"
+    note = f"in units of {format_bytes(unit)}; named after the layer that made it, kept as input of the next"
     write_title(axes, sentence, f"{note}; {sources([trace])}")
     return picture
 
