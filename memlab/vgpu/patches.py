@@ -192,13 +192,37 @@ def _refusing(what: str, *, may: Callable[[FrameType], bool] = lambda caller: Fa
     return refusing
 
 
+def _tracing(trace: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.jit.trace``, refused but to PyTorch: ``SummaryWriter.add_graph`` draws what it gets, and nobody runs it.
+
+    There the model runs as often as it is traced and checked, and the drawing is empty: TorchScript would keep fake
+    tensors.
+    """
+    refusing = _refusing("torch.jit.trace")(trace)
+
+    def traced(model: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_torch(sys._getframe(2)):
+            return refusing(model, inputs, *args, **kwargs)
+        inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+        model(*inputs)
+        with torch.no_grad():
+            _outputs = [model(*inputs) for _ in range(2)]  # are compared
+        return trace(torch.nn.Identity(), torch.empty(0))
+
+    return traced
+
+
+def _is_torch(caller: FrameType) -> bool:
+    return bool(caller.f_globals.get("__name__", "").startswith("torch."))
+
+
 def _is_imported(caller: FrameType) -> bool:
     """True while a module is imported, a library's or the loop's own."""
     return caller.f_code.co_name == "<module>"
 
 
 def _is_imported_or_torch(caller: FrameType) -> bool:
-    return _is_imported(caller) or caller.f_globals.get("__name__", "").startswith("torch.")
+    return _is_imported(caller) or _is_torch(caller)
 
 
 def _is_readers_own(thread: threading.Thread) -> bool:
@@ -300,7 +324,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
     (torch.jit, "script", _refusing("torch.jit.script", may=_is_imported_or_torch)),
-    (torch.jit, "trace", _refusing("torch.jit.trace")),
+    (torch.jit, "trace", _tracing),
     (torch.optim.LBFGS, "step", _to_the_end),
     (threading.Thread, "start", _refusing_threads),
     (ThreadPoolExecutor, "submit", libraries.submitting),

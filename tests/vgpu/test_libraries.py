@@ -121,3 +121,28 @@ def test_the_state_of_a_paged_optimizer_is_not_on_the_card(functional, shape):
     assert manager.paged_tensors == [real]
     assert functional.get_paged is no_cuda
     manager.paged_tensors.clear()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+@pytest.mark.parametrize("as_inputs", [lambda x: x, lambda x: (x,)], ids=["a tensor", "a tuple"])
+def test_the_drawing_of_a_model_takes_its_run(as_inputs):
+    library = types.ModuleType("torch.utils.tensorboard._pytorch_graph")  # which needs tensorboard
+    exec(
+        "import torch\n"
+        "def graph(model, inputs):\n"
+        "    trace = torch.jit.trace(model, inputs, strict=True)\n"
+        "    torch._C._jit_pass_inline(trace.graph)\n"
+        "    return [*trace.graph.nodes()], [*trace.named_modules()]\n",
+        vars(library),
+    )
+
+    def work(device):
+        model = nn.Linear(256, 1024, device=device)
+        x = torch.ones(512, 256, device=device)
+        model(x)  # the workspace of products stays
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        nodes, _ = library.graph(model, as_inputs(x))
+        return nodes, (torch.cuda.max_memory_allocated() - before) // (512 * 1024 * 4)
+
+    assert seen(work) == ([], 2)
