@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,6 +31,12 @@ _PYTHON = re.compile(r"python[\d.]*(\.exe)?")
 _SHELL = re.compile(r"(ba|da|z)?sh")
 _NOT_FOUND = 127  # what a shell ends with that has not found the program
 _NOTHING = f"exit {_NOT_FOUND}"
+# What a shell tells: how large the terminal is, for progress bars.
+_TERMINAL = {
+    "stty size": "{0.lines} {0.columns}",
+    "tput cols": "{0.columns}",
+    "tput lines": "{0.lines}",
+}
 _HERE = ("localhost", "127.0.0.1", "::1", "", None)
 
 
@@ -43,6 +50,8 @@ class Net:
     def __init__(self, overlay: Overlay):
         self.refused: list[str] = []
         self._overlay = overlay
+        size = shutil.get_terminal_size()
+        self._answers = {asked: f"echo {told.format(size)}" for asked, told in _TERMINAL.items()}  # for a shell
         self._checks: dict[str, Callable[..., None]] = {"open": self._open, "sqlite3.connect": self._file}
         self._checks |= dict.fromkeys(_FILES, self._file)
         self._checks |= dict.fromkeys(_TWO_FILES, self._two_files)
@@ -89,7 +98,8 @@ class Net:
     def _program(self, program: Any, words: Any = (), *args: Any) -> None:
         """Answer as a machine that does not have the program; but one that trains is missed, so that is said."""
         words = list(map(os.fsdecode, [words] if isinstance(words, str | bytes) else words or [program]))
-        if CUDNN in words or words[1:] in (["-c", _SEARCH_PATH], ["-c", _NOTHING]):
+        told = (_SEARCH_PATH, _NOTHING, *self._answers.values())
+        if CUDNN in words or (words[1:2] == ["-c"] and words[2:] in ([code] for code in told)):
             return
         self._refuse_to_train(words)
         raise FileNotFoundError(2, "No such file or directory (a prediction starts no other program)", words[0])
@@ -100,13 +110,17 @@ class Net:
         return _NOT_FOUND << 8 if os.name == "posix" else _NOT_FOUND
 
     def _without_shell(self, init: Callable[..., None]) -> Callable[..., None]:
-        """``subprocess.run(command, shell=True)``: there is a shell, which does not find the program."""
+        """``subprocess.run(command, shell=True)``: there is a shell, which does not find the program.
+
+        It knows how large the terminal is.
+        """
 
         @functools.wraps(init)
         def initialised(process: Any, args: Any, *rest: Any, shell: bool = False, **kwargs: Any) -> None:
             if shell:
-                self._refuse_to_train(_split(args if isinstance(args, str | bytes) else args[0]))
-                args = _NOTHING
+                words = _split(args if isinstance(args, str | bytes) else args[0])
+                self._refuse_to_train(words)
+                args = self._answers.get(" ".join(words[:2]), _NOTHING)
             init(process, args, *rest, shell=shell, **kwargs)
 
         return initialised
