@@ -6,15 +6,16 @@ the functions of ``os`` are exchanged in every module that is loaded. The proces
 
 import builtins
 import glob
-import importlib
+import importlib.machinery
 import inspect
 import io
 import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any
@@ -55,7 +56,17 @@ class Overlay:
                 _exchange(module, taken)
         for class_ in filter(inspect.isclass, vars(glob).values()):  # under pathlib, since Python 3.13
             _exchange(class_, taken)
+        sys.meta_path.insert(0, self)
+        loader: Any = importlib.machinery.SourceFileLoader
+        read = loader.get_data
+        loader.get_data = lambda module, path: read(module, self._seen(path))
         self._tell_libraries()
+
+    def find_spec(self, name: str, path: Iterable[str] | None, target: Any = None) -> ModuleSpec | None:
+        """As ``sys.meta_path`` asks: a module that the script has written, as libraries keep the code of others."""
+        folders = map(self._own, sys.path if path is None else path)
+        spec = importlib.machinery.PathFinder.find_spec(name, [*filter(_really_exists, folders)])
+        return spec if spec and spec.loader else None  # not a mere folder
 
     def _tell_libraries(self) -> None:
         """Those that open files by themselves, past Python."""

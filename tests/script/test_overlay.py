@@ -195,6 +195,37 @@ def test_a_program_is_not_there(there):
     assert run(text, there) == [*answer * 4, *["127", "127"] * 3, "unknown", "0"]
 
 
+def test_the_size_of_the_terminal_may_be_asked(there):
+    text = """
+        columns, lines = shutil.get_terminal_size()
+        print(os.popen("stty size", "r").read().split() == [str(lines), str(columns)])
+        print(int(subprocess.check_output("tput cols 2>/dev/null", shell=True)) == columns, len(net.refused))
+    """
+    assert run(text, there) == ["True", "True", "0"]
+
+
+def test_a_module_that_the_script_has_written_is_imported(there):
+    text = """
+        import importlib.util
+        os.makedirs("cache/written_modules/part")
+        for name in ("__init__", "part/__init__", "part/one"):
+            Path("cache/written_modules", name + ".py").write_text("name = __name__")
+        sys.path.append(os.path.abspath("cache"))
+        import written_modules.part.one
+        print(written_modules.part.one.name)
+        spec = importlib.util.spec_from_file_location("by_path", "cache/written_modules/part/one.py")
+        by_path = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(by_path)
+        print(by_path.name)
+        Path("there.py").write_text("name = 'new'")
+        sys.path.append(os.getcwd())
+        import there
+        print(there.name)
+    """
+    (there / "there.py").write_text("name = 'old'")
+    assert run(text, there) == ["written_modules.part.one", "by_path", "new"]
+
+
 @pytest.mark.parametrize(
     "words",
     [
