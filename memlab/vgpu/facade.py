@@ -198,6 +198,7 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "current_stream": streams.current_stream,
             "default_stream": streams.default_stream,
             "set_stream": streams.set_stream,
+            "graph_pool_handle": _no_graphs,
             "make_graphed_callables": _no_graphs,
         },
     ),

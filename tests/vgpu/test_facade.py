@@ -321,6 +321,8 @@ def test_nvtx_marks_nothing():
 def test_a_cuda_graph_is_refused_in_words():
     with pytest.raises(Unpredictable, match=r"A CUDA graph at test_facade\.py:\d+ cannot be predicted"):
         seen(lambda device: torch.cuda.CUDAGraph())
+    with pytest.raises(Unpredictable, match=r"A CUDA graph at test_facade\.py:\d+ cannot be predicted"):
+        seen(lambda device: torch.cuda.graph_pool_handle())
 
 
 def test_the_graph_context_is_refused_in_words():
