@@ -34,6 +34,18 @@ def compute(mode: FakeTensorMode, func: Any, types: Any, args: tuple[Any, ...], 
         return randomness.call(func, args, kwargs)
 
 
+def draw(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Draw for a fake tensor of the host, in place: what is drawn next, the order of samples, depends on how much was.
+
+    Of a large one this would take too long.
+    """
+    target = args[0]
+    if target.fake_device.type == "cpu" and target.numel() <= LARGE:
+        with unset_fake_temporarily():
+            unseen = torch.empty_strided(target.shape, target.stride(), dtype=target.dtype)
+            randomness.call(func, (unseen, *args[1:]), kwargs)
+
+
 def bring_home(mode: Any, out: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     """What ``out``, a copy on the host of ``source`` on the card, is: real, but for large floats."""
     if out.device.type != "cpu" or (out.is_floating_point() and out.numel() > SMALL):

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from memlab.tracking import randomness
 from memlab.vgpu import host, values
 from memlab.vgpu.current_prediction import Prediction, enter
 from memlab.vgpu.facade import card_device
@@ -122,6 +123,8 @@ class VirtualMode(FakeTensorMode):
         if not types and id(func) in _MOVES:  # which PyTorch 2.11 would do for real, as it does what takes numbers
             with self:
                 return func.decompose(*args, **kwargs)
+        if id(func) in _DRAWING:
+            host.draw(func, args, kwargs)
         if self._within:
             return self._shapes(func, types, args, kwargs)
         self._within = True
@@ -206,6 +209,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NOBODYS = torch.Generator()
 _TWO_DEVICES = ("on the same device", "two different devices")  # of FakeTensorMode's messages
 _COPIES = {id(aten._to_copy.default), id(aten.copy_.default)}  # by id: operators live for ever, and hash slowly
+_DRAWING = {id(operator) for operator in randomness.operators() if operator._schema.name.endswith("_")}  # in place
 _MOVES = {id(getattr(aten.to, overload)) for overload in aten.to.overloads()}  # whole, below a subclass of tensors
 _TRUTHS = {aten.equal, aten.allclose}
 

@@ -200,3 +200,16 @@ def test_mapped_and_numpy_memory_is_read(tmp_path):
         return tokens[2:4].to(device).tolist()
 
     assert seen(work) == [2, 3]
+
+
+def test_what_is_drawn_for_a_layer_is_drawn_before_the_order_of_the_samples():
+    def work(device):
+        torch.manual_seed(7)
+        nn.init.normal_(torch.empty(768, 2))
+        layer = nn.Linear(40, 50)
+        return torch.randperm(8).tolist(), isinstance(layer.weight, FakeTensor)
+
+    torch.manual_seed(7)
+    torch.empty(768, 2).normal_()
+    nn.Linear(40, 50)
+    assert seen(work) == (torch.randperm(8).tolist(), True)
