@@ -42,7 +42,7 @@ def write(cards: list[str]) -> None:
     """Measure those loops on these cards that are not in the file."""
     python = python_with_cuda("2.13.0")
     recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for card in cards:
+    for card in cards or CARDS:
         of_card = recorded.setdefault(card, {})
         for name in LOOPS.keys() - of_card.keys():
             asked(python, card, name)
@@ -56,7 +56,7 @@ def compare(cards: list[str]) -> None:
     from memlab import predict
 
     recorded = json.loads(FILE.read_text())
-    for card in cards:
+    for card in cards or recorded:
         for name, bytes_taken in recorded[card].items():
             trace = predict(LOOPS[name], gpu=card, steps=STEPS)
             found = [trace.peak_allocated, trace.peak_reserved]
@@ -67,14 +67,14 @@ def compare(cards: list[str]) -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cards", nargs="*", default=CARDS)
+    parser.add_argument("cards", nargs="*", help="default: those in the file; T4, A100-40GB, H100 with --write")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--measure", metavar="LOOP")
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measured(options.measure)))
     else:
-        (write if options.write else compare)(list(options.cards))
+        (write if options.write else compare)(options.cards)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The frames that one prediction compiles."""
 
 import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -50,7 +51,11 @@ class Frames:
         return known[1]
 
     def compile(self, compiler: Callable[..., Any], frame: FrameType, *rest: Any) -> Any:
-        """One frame, by Dynamo."""
+        """One frame, by Dynamo.
+
+        Raises:
+            Unsupported: the graph breaks, where the compiler allows no break.
+        """
         self._codes.add(frame.f_code)
         with self._in_this_prediction():
             try:
@@ -95,6 +100,15 @@ class Frames:
             finally:
                 self._sizes, internals.pgo._CODE_STATE = internals.pgo._CODE_STATE, before
 
+    def note_break(self, error: internals.Unsupported) -> None:
+        """Tell of a break of a graph that ``fullgraph=True`` forbids."""
+        stack = error.real_stack or [traceback.FrameSummary("an unknown place", 0, "")]
+        place = f"{Path(stack[-1].filename).name}:{stack[-1].lineno}"
+        self._prediction.note(
+            f"torch.compile(fullgraph=True) raises an error at {place}, because the graph breaks there: "
+            f"{message(error).splitlines()[0]}. It is predicted as with fullgraph=False."
+        )
+
     def _forget(self) -> None:
         for code in self._codes:
             internals.forget(code, [ours for _, ours in self._backends])
@@ -109,8 +123,16 @@ class _Compiler:
         self._frames = frames
         backend = frames.backend(internals.innermost_backend(readers))
         self._torchdynamo_orig_backend = internals.compiler_for(backend)  # by which C++ tells compiled frames apart
+        whole = internals.wants_whole_graphs(readers)
+        self._of_whole_graphs = internals.compiler_of_whole_graphs(backend) if whole else None
 
     def __call__(self, frame: FrameType, *rest: Any) -> Any:
         if frame.f_code.co_filename.startswith(_MACHINERY):
             return internals.skipped()
+        if self._of_whole_graphs is not None:
+            try:
+                return self._frames.compile(self._of_whole_graphs, frame, *rest)
+            except internals.Unsupported as error:
+                self._frames.note_break(error)
+                self._of_whole_graphs = None
         return self._frames.compile(self._torchdynamo_orig_backend, frame, *rest)

@@ -16,8 +16,9 @@ from torch._C._dynamo.eval_frame import _FrameExecStrategy as FrameExecStrategy
 from torch._dynamo import config as dynamo_config
 from torch._dynamo import convert_frame, eval_frame, pgo
 from torch._dynamo.device_interface import CudaInterface
-from torch._dynamo.exc import BackendCompilerFailed, InternalTorchDynamoError
+from torch._dynamo.exc import BackendCompilerFailed, InternalTorchDynamoError, Unsupported
 from torch._dynamo.guards import DeletedGuardManagerWrapper
+from torch._dynamo.hooks import Hooks
 from torch._dynamo.repro import after_aot as reports
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.types import ConvertFrameReturn
@@ -71,12 +72,14 @@ __all__ = [
     "TorchDispatchMode",
     "TorchInGraphFunctionVariable",
     "UniformValueConstantFolder",
+    "Unsupported",
     "V",
     "VariableBuilder",
     "asked_once",
     "capturing",
     "compile_fx",
     "compiler_for",
+    "compiler_of_whole_graphs",
     "dynamo_config",
     "forget",
     "frame_lock",
@@ -101,6 +104,18 @@ __all__ = [
 def compiler_for(backend: Any) -> Any:
     """Return what Dynamo is to call for a frame that is compiled with this backend."""
     return eval_frame._create_wrapped_callback(backend)
+
+
+def compiler_of_whole_graphs(backend: Any) -> Any:
+    """Return the same with ``fullgraph=True``: where the graph breaks, it raises :class:`Unsupported`."""
+    return convert_frame.catch_errors_wrapper(convert_frame.convert_frame_assert(backend), Hooks())
+
+
+def wants_whole_graphs(compiler: Any) -> bool:
+    """Return whether Dynamo was given this compiler for ``fullgraph=True``."""
+    while compiler is not None and not isinstance(compiler, convert_frame.ConvertFrameAssert):
+        compiler = getattr(compiler, "_torchdynamo_orig_backend", None)
+    return compiler is not None
 
 
 def inductor_setting(name: str) -> Any:

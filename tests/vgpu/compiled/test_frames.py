@@ -1,6 +1,7 @@
 """What a prediction compiles is its own: the reader's compiled code is as it was."""
 
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -168,6 +169,24 @@ def test_a_region_that_computes_on_the_host_is_predicted_as_it_is_written():
     (note,) = predict(on_both).notes
     assert "both could not be compiled" in note
     assert "it computes on the host, too" in note
+
+
+def test_a_break_that_fullgraph_forbids_is_told_once_with_its_line():
+    def broken(device):
+        @torch.compile(fullgraph=True)
+        def scaled(x):
+            y = x * 2
+            str(y)
+            return (y * 3).sum()
+
+        for _ in range(2):
+            yield scaled(torch.ones(8, device=device, requires_grad=True))
+
+    (note,) = predict(broken).notes
+    assert re.match(
+        r"torch.compile\(fullgraph=True\) raises an error at test_frames.py:\d+, because the graph breaks", note
+    )
+    assert note.endswith("It is predicted as with fullgraph=False.")
 
 
 def test_a_function_of_the_loop_may_ask_what_the_virtual_card_answers():
