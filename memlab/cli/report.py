@@ -46,6 +46,9 @@ def report(title: str, trace: "Trace") -> Iterator[str]:
     for category, count in trace.by_category.items():
         yield _row(category, count, trace.peak_allocated)
     yield _row("peak", trace.peak_allocated, trace.peak_allocated or 1)
+    first, *others = (step.peak_allocated or 0 for step in trace.steps) if trace.steps else (0,)
+    if others and not trace.oom and max(others) < first:  # the first step has what is done before it
+        yield _row("after the first step", max(others), trace.peak_allocated)
     if trace.peak_reserved is not None:
         yield f"{'reserved':<22}{format_bytes(trace.peak_reserved):>9}"
     yield ""
