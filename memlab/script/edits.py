@@ -139,11 +139,11 @@ class Edits:
 
     def _checkpoint(self, model: nn.Module) -> None:
         inner: Any = getattr(model, "module", model)
-        if hasattr(inner, "gradient_checkpointing_enable"):
-            arguments = "gradient_checkpointing_kwargs={'use_reentrant': False}"
-            inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-            self._tell(f"before {where()}: model.gradient_checkpointing_enable({arguments})")
-            return
+        for name in ("activation_checkpointing", "gradient_checkpointing"):  # transformers from 5.23 on, and before
+            if hasattr(inner, f"{name}_enable"):
+                getattr(inner, f"{name}_enable")(**{f"{name}_kwargs": {"use_reentrant": False}})
+                self._tell(f"before {where()}: model.{name}_enable({name}_kwargs={{'use_reentrant': False}})")
+                return
         wrapped = "functools.partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)"
         for block in self._blocks(model, f"block.forward = {wrapped}"):
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)

@@ -76,8 +76,8 @@ SECTIONS = {
 }
 # What people write although it is no key of DeepSpeed's, and what does it instead.
 _INSTEAD = {
-    "gradient_checkpointing": "checkpointing is done by the model: call model.gradient_checkpointing_enable() (Hugging "
-    "Face) or torch.utils.checkpoint in its forward",
+    "gradient_checkpointing": "checkpointing is done by the model: call model.activation_checkpointing_enable() "
+    "(Hugging Face, before 5.23 gradient_checkpointing_enable) or torch.utils.checkpoint in its forward",
     "batch_size": "give train_batch_size, or train_micro_batch_size_per_gpu",
     "zero_stage": 'give "zero_optimization": {"stage": ...}',
 }
