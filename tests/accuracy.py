@@ -1,17 +1,20 @@
-"""Predictions against recordings. ``python -m tests.accuracy`` prints the table, ``--write`` puts it into a README.
+"""Predictions against recordings. ``python -m tests.accuracy`` prints the sums; ``--write`` puts them into a page.
 
-A recording is compared with predictions by the PyTorch (its minor version) that made it; rows of other versions stay in
-the README as they were. For comparison, each case also gets what people use in the place of a prediction: tensor bytes
+A row for each family of loops goes into a file beside the recordings.
+
+A recording is compared with predictions by the PyTorch (its minor version) that made it; rows of other versions stay as
+they were. For comparison, each case also gets what people use in the place of a prediction: tensor bytes
 rounded to 512 (the rule of PyTorch's MemTracker), and 16 bytes a parameter (AdamW in float32, and what ``accelerate``
 estimates).
 """
 
+import csv
 import re
 import sys
 import tomllib
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,17 +31,17 @@ from memlab.vgpu.convolutions.asking import UNKNOWN
 from memlab.vgpu.gpu import VirtualGpu
 from tests.loops.case import Case
 from tests.loops.cases import all_cases
-from tests.readme import inside, written
+from tests.readme import written
 from tests.record.recorder import allocator_settings, read, recordings_in
 
 RECORDINGS = Path(__file__).with_name("recordings")
 KNOWN = RECORDINGS / "known.toml"  # misses, each with the operator that explains it
-README = Path(__file__).parents[1] / "memlab" / "vgpu" / "README.md"
+ROWS = RECORDINGS / "accuracy.csv"
+PAGE = Path(__file__).with_name("EVIDENCE.md")
 STEPS = 3  # of the recorded ones, too
-HEAD = (
-    "| card | torch | loops | cases | equal | within 0.1% | worst | reserved: within 1% | worst | verdicts and "
-    "messages | MemTracker's rule: worst | 16 bytes a parameter: worst |"
-)
+COUNTS = ("cases", "equal", "within 0.1%", "reserved within 1%", "verdicts right")
+WORST = ("worst", "reserved worst", "MemTracker's rule: worst", "16 bytes a parameter: worst")
+FIELDS = ("card", "torch", "loops", *COUNTS, *WORST)
 
 Bytes = tuple[int, int]  # peak allocated, peak reserved
 
@@ -236,53 +239,65 @@ def _words(said: str) -> str:
     return f"'{masked(said)}'" if said else "fits"
 
 
-def table(results: Iterable[tuple[dict[str, Any], list[Row]]]) -> str:
-    """The accuracy table of recordings and their cases, in Markdown: a row a card, PyTorch and family of loops."""
-    lines = [HEAD, "|---|---|---|" + "--:|" * 9]
+def families(results: Iterable[tuple[dict[str, Any], list[Row]]]) -> Iterator[dict[str, str]]:
+    """Of recordings and their cases, a row for each card, PyTorch and family of loops: texts, by ``FIELDS``."""
     for recording, found in results:
-        device = recording["device"] + (" (stand-in)" if "stand-in" in recording["source"] else "")
+        card = recording["device"] + (" (stand-in)" if "stand-in" in recording["source"] else "")
         for family in dict.fromkeys(row.family for row in found):
-            cells = _cells([row for row in found if row.family == family])
-            lines.append(f"| {' | '.join([device, minor(recording['torch']), family, *cells])} |")
+            some = [row for row in found if row.family == family]
+            yield {"card": card, "torch": minor(recording["torch"]), "loops": family, **_counts(some), **_worst(some)}
+
+
+def _counts(some: list[Row]) -> dict[str, str]:
+    fitting = [row for row in some if row.fits]
+    counts = (
+        len(some),
+        sum(row.equal for row in fitting),
+        sum(abs(row.error) <= 0.001 for row in fitting),
+        sum(abs(row.reserved_error) <= 0.01 for row in fitting),
+        sum(row.verdict for row in some),
+    )
+    return dict(zip(COUNTS, map(str, counts), strict=True))
+
+
+def _worst(some: list[Row]) -> dict[str, str]:
+    fitting = [row for row in some if row.fits]
+    rules = [
+        [row.estimates[name] / row.recorded[0] - 1 for row in fitting if row.estimates]
+        for name in ("MemTracker's rule", "16 bytes a parameter")
+    ]
+    errors = ([row.error for row in fitting], [row.reserved_error for row in fitting], *rules)
+    worst = (max(some, key=abs, default=None) for some in errors)
+    return dict(zip(WORST, ("" if error is None else f"{error:+.2%}" for error in worst), strict=True))
+
+
+def table(rows_of_families: Iterable[Mapping[str, str]]) -> str:
+    """The sums in Markdown: a row for each card and PyTorch."""
+    given = list(rows_of_families)
+    lines = ["| " + " | ".join(["card", "torch", *COUNTS, *WORST]) + " |", "|---|---|" + "--:|" * len(COUNTS + WORST)]
+    for card, torch_version in dict.fromkeys((row["card"], row["torch"]) for row in given):
+        some = [row for row in given if (row["card"], row["torch"]) == (card, torch_version)]
+        sums = [f"{sum(int(row[name]) for row in some):,}" for name in COUNTS]
+        worst = [max((row[name] for row in some), key=_percent) for name in WORST]
+        lines.append("| " + " | ".join([card, torch_version, *sums, *worst]) + " |")
     return "\n".join(lines)
 
 
-def _cells(some: list[Row]) -> list[str]:
-    fitting = [row for row in some if row.fits]
-    worst_of = {
-        name: [row.estimates[name] / row.recorded[0] - 1 for row in fitting if row.estimates]
-        for name in ("MemTracker's rule", "16 bytes a parameter")
-    }
-    return [
-        str(len(some)),
-        str(sum(row.equal for row in fitting)),
-        str(sum(abs(row.error) <= 0.001 for row in fitting)),
-        _worst(row.error for row in fitting),
-        str(sum(abs(row.reserved_error) <= 0.01 for row in fitting)),
-        _worst(row.reserved_error for row in fitting),
-        _share([row.verdict for row in some]),
-        *map(_worst, worst_of.values()),
-    ]
+def _percent(text: str) -> float:
+    return abs(float(text.rstrip("%") or 0))
 
 
-def _worst(errors: Iterable[float]) -> str:
-    worst = max(errors, key=abs, default=None)
-    return "" if worst is None else f"{worst:+.2%}"
-
-
-def write(text: str, readme: Path = README) -> None:
-    """Put the table between its two marks in the README; rows of other versions of PyTorch stay."""
-    page = readme.read_text(encoding="utf-8")
-    head, rule, *fresh = text.splitlines()
-    versions = {_version(row) for row in fresh}
-    old = [line for line in inside(page, "accuracy").splitlines() if line.startswith("|")]
-    kept = [row for row in old[2:] if old[0] == HEAD and _version(row) not in versions]
-    table_of_all = "\n".join([head, rule, *sorted([*kept, *fresh])])
-    readme.write_text(written(page, "accuracy", table_of_all), encoding="utf-8")
-
-
-def _version(row: str) -> str:
-    return row.split("|")[2].strip()
+def write(fresh: list[dict[str, str]], file: Path = ROWS, page: Path = PAGE) -> None:
+    """Put the rows into the file, where those of other versions of PyTorch stay, and the sums of all into the page."""
+    versions = {row["torch"] for row in fresh}
+    with file.open(encoding="utf-8", newline="") as text:
+        kept = [row for row in csv.DictReader(text) if row["torch"] not in versions]
+    every = sorted([*kept, *fresh], key=lambda row: [row[name] for name in FIELDS[:3]])
+    with file.open("w", encoding="utf-8", newline="") as text:
+        writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(every)
+    page.write_text(written(page.read_text(encoding="utf-8"), "accuracy", table(every)), encoding="utf-8")
 
 
 def wrong_in_turn(holdout: bool) -> list[str]:
@@ -298,13 +313,13 @@ def wrong_in_turn(holdout: bool) -> list[str]:
 
 
 def main() -> None:
-    """Print the table, or with ``--write`` put it into the README; then what the goal does not allow."""
+    """Print the sums, with ``--write`` keep them; then what the goal does not allow."""
     left_out = Counter[str]()
     results = [(recording, list(rows(recording, left_out=left_out))) for recording in of_this_torch()]
-    text = table(results)
+    found_here = list(families(results))
     if "--write" in sys.argv:
-        write(text)
-    print(text)
+        write(found_here)
+    print(table(found_here))
     for why, count in left_out.items():
         print(f"{count} {why}")
     for recording, found in results:

@@ -89,11 +89,6 @@ def between(page: str, name: str, text: str) -> str:
     return f"{before}{begin}{text}{end}{rest.partition(end)[2]}"
 
 
-def inside(page: str, name: str) -> str:
-    """What stands on a page between the marks of that name."""
-    return page.partition(f"<!-- {name} -->")[2].partition(f"<!-- end of {name} -->")[0]
-
-
 def with_tables(page: str, notebooks: Sequence[Path]) -> str:
     """``notebooks/README.md`` with all its tables."""
     for rows in TABLES:

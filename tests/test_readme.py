@@ -1,15 +1,17 @@
 """The examples of the front page and of the package's guide are run as they stand, and figures have their evidence."""
 
+import csv
 import re
 from pathlib import Path
 
 import pytest
 
 from memlab.vgpu import CARDS
+from tests.accuracy import ROWS, table
 
 ROOT = Path(__file__).parents[1]
 FRONT, GUIDE, EVIDENCE = (
-    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "memlab/README.md", "memlab/vgpu/README.md")
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "memlab/README.md", "tests/EVIDENCE.md")
 )
 
 
@@ -44,10 +46,12 @@ def test_a_figure_of_the_front_page_has_its_source(figure):
     assert figure in EVIDENCE
 
 
-def test_the_front_page_counts_what_the_table_does():
-    rows = [[cell.strip() for cell in line.split("|")] for line in EVIDENCE.splitlines() if "(stand-in) |" in line]
-    equal = sum(int(row[5]) for row in rows)
-    right, verdicts = (sum(int(row[10].split(" of ")[i]) for row in rows) for i in (0, 1))
-    assert right == verdicts
+def test_the_front_page_counts_what_the_recordings_do():
+    with ROWS.open(encoding="utf-8", newline="") as text:
+        every = list(csv.DictReader(text))
+    rows = [row for row in every if row["card"].endswith("(stand-in)")]
+    equal, right, cases = (sum(int(row[name]) for row in rows) for name in ("equal", "verdicts right", "cases"))
+    assert right == cases
     assert f"{equal:,} of " in FRONT
-    assert f"all {verdicts:,} verdicts" in FRONT
+    assert f"all {cases:,} verdicts" in FRONT
+    assert table(every) in EVIDENCE

@@ -1,12 +1,13 @@
 """The comparison of predictions with recordings, tried on recordings that were predicted, and on wrong ones."""
 
+import csv
 import json
 
 import pytest
 
 from memlab.vgpu.gpu import VirtualGpu
 from tests import accuracy
-from tests.accuracy import Row, card_of, complaints, in_turn, masked, minor, rows, shortfalls
+from tests.accuracy import Row, card_of, complaints, families, in_turn, masked, minor, rows, shortfalls
 from tests.loops.cases import find_cases
 from tests.record.recorder import read, record
 
@@ -122,27 +123,29 @@ def test_only_recordings_of_this_torch_are_compared(simulated, tmp_path):
     assert found["torch"] == simulated["torch"]
 
 
-def test_the_table_has_a_row_for_each_family_and_other_versions_stay(simulated, tmp_path):
-    found = list(rows(simulated))
-    text = accuracy.table([(simulated | {"source": "stand-in, not a GPU"}, found)])
-    assert [line.split("|")[1:4] for line in text.splitlines()[2:]] == [
-        [" H200 (stand-in) ", f" {minor(simulated['torch'])} ", f" {family} "] for family in ("walls", "allocator")
+def test_each_family_has_a_row_and_those_of_other_versions_stay(simulated, tmp_path):
+    fresh = list(families([(simulated | {"source": "stand-in, not a GPU"}, list(rows(simulated)))]))
+    here = minor(simulated["torch"])
+    assert [(row["card"], row["torch"], row["loops"]) for row in fresh] == [
+        ("H200 (stand-in)", here, family) for family in ("walls", "allocator")
     ]
-    assert "+0.00%" in text
-    readme = tmp_path / "README.md"
-    old = "| T4 | 1.0 | nets | 1 |"
-    mine = f"| T4 | {minor(simulated['torch'])} | nets | 1 |"
-    readme.write_text(
-        f"before\n<!-- accuracy -->\n{accuracy.HEAD}\n|---|\n{old}\n{mine}\n<!-- end of accuracy -->\nafter\n"
-    )
-    accuracy.write(text, readme)
-    accuracy.write(text, readme)  # what was written can be read again
-    written = readme.read_text()
-    assert old in written
-    assert mine not in written
-    assert all(line in written for line in text.splitlines())
-    assert written.startswith("before\n")
-    assert written.endswith("after\n")
+    assert {row["worst"] for row in fresh} == {"+0.00%"}
+    file, page = tmp_path / "accuracy.csv", tmp_path / "page.md"
+    old = dict.fromkeys(accuracy.FIELDS, "1") | {"card": "T4", "torch": "1.0", "loops": "nets", "worst": "-2.00%"}
+    with file.open("w", newline="") as text:
+        writer = csv.DictWriter(text, accuracy.FIELDS)
+        writer.writeheader()
+        writer.writerows([old, old | {"torch": here}])
+    page.write_text("before\n<!-- accuracy -->\nold\n<!-- end of accuracy -->\nafter\n")
+    for _ in range(2):  # what was written can be read again
+        accuracy.write(fresh, file, page)
+    assert list(csv.DictReader(file.read_text().splitlines())) == [*fresh[::-1], old]
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    sums = [line.split(" | ") for line in lines if line.startswith(("| H200", "| T4"))]
+    cases = str(sum(int(row["cases"]) for row in fresh))
+    assert [line[:3] for line in sums] == [["| H200 (stand-in)", here, cases], ["| T4", "1.0", "1"]]
+    assert "-2.00%" in sums[1]
 
 
 @pytest.mark.parametrize(

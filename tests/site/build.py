@@ -24,8 +24,14 @@ from tests.site.texts import on_page
 BUILD = ROOT / "build"
 TEXTS = (
     *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE"),
-    *("notebooks/README.md", "notebooks/TEACHING.md", "notebooks/panel.png"),
-    *("memlab/README.md", "memlab/vgpu/README.md", "tests/standin/README.md"),
+    *(
+        "notebooks/README.md",
+        "notebooks/TEACHING.md",
+        "notebooks/panel.png",
+        "memlab/README.md",
+        "memlab/vgpu/README.md",
+    ),
+    *("tests/EVIDENCE.md", "tests/recordings/accuracy.csv", "tests/standin/README.md"),
 )
 FIRST = "00_start_here"  # whose panel the front page has, in the place of its picture
 PANEL_PICTURE = re.compile(r"!\[[^]]*\]\(notebooks/panel\.png\)")
