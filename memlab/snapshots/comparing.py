@@ -36,6 +36,16 @@ class Comparison:
         return {line: (before, after) for line, (before, after) in ordered}
 
     @cached_property
+    def parted(self) -> int | None:
+        """The number of allocations, from the first on, that have the same sizes in both; None where all have that are
+        in both.
+        """
+        replays = (self.first.replay, self.second.replay)
+        is_predicted = any(replay.snapshot.is_predicted for replay in replays)
+        pairs = enumerate(zip(*(replay.order for replay in replays), strict=False))
+        return next((place for place, pair in pairs if not _alike(*pair, is_predicted)), None)
+
+    @cached_property
     def order(self) -> str:
         """Where the two first allocate something else, as a sentence; empty where their beginnings cannot be compared.
 
@@ -43,16 +53,11 @@ class Comparison:
         """
         replays = (self.first.replay, self.second.replay)
         ours, theirs = (replay.order for replay in replays)
-        if not (all(replay.is_whole for replay in replays) and ours and theirs):
+        if not (all(replay.is_whole for replay in replays) and ours and theirs) or self.parted == 0:
             return ""
-        is_predicted = any(replay.snapshot.is_predicted for replay in replays)
-        pairs = enumerate(zip(ours, theirs, strict=False))
-        parted = next((place for place, pair in pairs if not _alike(*pair, is_predicted)), None)
-        if parted == 0:
-            return ""
-        if parted is not None:
-            said = f"{_said(ours[parted])} against {_said(theirs[parted])}"
-            return f"{_ordinal(parted + 1)} allocation is the first that differs: {said}."
+        if self.parted is not None:
+            said = f"{_said(ours[self.parted])} against {_said(theirs[self.parted])}"
+            return f"{_ordinal(self.parted + 1)} allocation is the first that differs: {said}."
         if len(ours) == len(theirs):
             return f"All {len(ours):,} allocations have the same sizes, in the same order."
         equal, longer = min(len(ours), len(theirs)), "A" if len(ours) > len(theirs) else "B"

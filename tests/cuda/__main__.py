@@ -18,7 +18,14 @@ PARTS = ("package", "notebooks", "recordings")
 QUICK_PARTS = ("package", "notebooks")
 RANKS = "tests/cuda/test_ranks.py"
 SNAPSHOTS, TRACES = "tests/cuda/test_snapshots.py", "tests/cuda/test_traces.py"
-ON_THE_CARD = ("tests/cuda/test_card.py", SNAPSHOTS, TRACES, RANKS, "tests/test_run.py")
+ON_THE_CARD = (
+    "tests/cuda/test_card.py",
+    "tests/cuda/test_first_difference.py",
+    SNAPSHOTS,
+    TRACES,
+    RANKS,
+    "tests/test_run.py",
+)
 QUICK = ("-k", "not 4-ranks")
 CHECKPOINTS, RESIDUALS = "tests/nets/test_checkpointing.py", "tests/nets/test_resnet.py"
 ALSO_ON_THE_CARD = ("tests/tracking", "tests/techniques", CHECKPOINTS, RESIDUALS)  # all others that take a device

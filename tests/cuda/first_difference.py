@@ -1,0 +1,87 @@
+"""The first allocation in which a prediction differs from PyTorch's CUDA build, and the rules that name its operator.
+
+``python -m tests.standin CARD -m tests.cuda.first_difference CASE``, with the Python that ``make test-cuda`` has
+installed. CASE is a part of the name of a loop in ``tests/loops``, or ``FILE.py:FUNCTION``.
+"""
+
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from memlab import compare_snapshots, predict
+from memlab.cli.functions import load_function
+from memlab.devices import Cuda
+from memlab.snapshots import Comparison
+from memlab.vgpu import CARDS
+from tests.environments import ROOT
+from tests.loops.cases import all_cases
+from tests.loops.ordinary import LOOPS
+from tests.record.card import keep_history
+from tests.record.events import label
+
+STEPS = 3
+
+
+def found(name: str) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+    """The loop of that name, and its settings."""
+    if ".py:" in name:
+        return load_function(name), {}
+    case = next((case for case in (*all_cases(), *LOOPS) if name in case.name), None)
+    if case is None:
+        sys.exit(f"no loop is called {name!r}: give a part of a name in tests/loops, or FILE.py:FUNCTION")
+    print(case.name)
+    return case.made()[0], case.settings
+
+
+def take(train: Callable[..., Any], settings: Mapping[str, Any], file: Path) -> None:
+    """Run the loop on the card that is there, and write what its allocator did."""
+    Cuda(torch.device("cuda")).release()  # of what was done here before
+    keep_history(True)
+    generator = train(torch.device("cuda"), **settings)
+    for _ in range(STEPS):
+        next(generator, None)
+    torch.cuda.memory._dump_snapshot(str(file))
+    keep_history(False)
+
+
+def operators(comparison: Comparison) -> list[str]:
+    """The operators that asked for the allocation which the prediction has not, the innermost first."""
+    if comparison.parted is None:
+        return []
+    replay = comparison.first.replay
+    entry = replay.snapshot.trace[replay.order[comparison.parted].begin - 1]
+    innermost, outermost, _ = label(entry.get("frames", ()))
+    return [name for name in dict.fromkeys((innermost, outermost)) if name and not name.startswith("empty")]
+
+
+def rules(operator: str) -> Iterator[str]:
+    """Each line of the virtual GPU that names an operator."""
+    named = re.compile(rf"aten\.{operator}\b")
+    for file in sorted((ROOT / "memlab" / "vgpu").rglob("*.py")):
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if named.search(line):
+                yield f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
+
+
+def main(name: str) -> None:
+    """Compare, and say where to look."""
+    train, settings = found(name)
+    card = next(card.name for card in CARDS.values() if card.driver_name == torch.cuda.get_device_name())
+    with tempfile.TemporaryDirectory() as folder:
+        real, predicted = Path(folder, "cuda.pickle"), Path(folder, "predicted.pickle")
+        take(train, settings, real)
+        predict(train, gpu=card, steps=STEPS, snapshot=predicted, **settings)
+        comparison = compare_snapshots(real, predicted)
+    print(comparison.order or "The first allocation differs already, or one of the two has none.")
+    for operator in operators(comparison):
+        print(operator)
+        print("\n".join(f"  {rule}" for rule in rules(operator)) or "  no rule names it")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
