@@ -42,7 +42,7 @@ class Comparison:
         """
         replays = (self.first.replay, self.second.replay)
         is_predicted = any(replay.snapshot.is_predicted for replay in replays)
-        pairs = enumerate(zip(*(replay.order for replay in replays), strict=False))
+        pairs = enumerate(zip(replays[0].order, replays[1].order, strict=False))
         return next((place for place, pair in pairs if not _alike(*pair, is_predicted)), None)
 
     @cached_property
