@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.library import Library
 
 from memlab.vgpu import fourier, product_derivatives, recurrent, values
-from memlab.vgpu.attention import attention
+from memlab.vgpu.attention.composite import attention
 from memlab.vgpu.internals import COMPOSITE_KEY, FakeTensor, run_composite
 from memlab.vgpu.sparse import embeddings
 

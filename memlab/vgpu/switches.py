@@ -1,6 +1,6 @@
 """PyTorch's switches are the whole process's; a prediction's are its own, or are put back when it is over.
 
-Which kernels attention may choose from is decided in Python here (:mod:`memlab.vgpu.attention_choice`), so each
+Which kernels attention may choose from is decided in Python here (:mod:`memlab.vgpu.attention.choice`), so each
 prediction has these switches to itself: a loop within ``sdpa_kernel`` does not switch the kernels of a cell that trains
 meanwhile, nor the other way round. Other switches PyTorch's C++ reads: they are set for all, and put back.
 """

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from memlab.vgpu import find_card
-from memlab.vgpu.scratch.attention_cudnn import backward
+from memlab.vgpu.attention.scratch import cudnn_backward
 from memlab.vgpu.scratch.rule import RESULT
 
 # batch, heads, heads of keys, queries, width, keys; bytes on H100 and on A100
@@ -27,7 +27,7 @@ def workspace(card, batch, heads, key_heads, length, width, keys):
     with torch.device("meta"):
         query = torch.empty(batch, heads, length, width, dtype=torch.bfloat16)
         key = torch.empty(batch, key_heads, keys, width, dtype=torch.bfloat16)
-    results, size = backward(find_card(card), (query, query, key, key), ())
+    results, size = cudnn_backward(find_card(card), (query, query, key, key), ())
     assert results is RESULT
     return size
 

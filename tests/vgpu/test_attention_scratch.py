@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from memlab.vgpu import find_card
-from memlab.vgpu.scratch import attention, cublas
+from memlab.vgpu.attention import scratch as attention
+from memlab.vgpu.scratch import cublas
 from memlab.vgpu.scratch.rule import RESULT, Result, Workspace
 from memlab.vgpu.scratch.table import scratch
 

@@ -7,8 +7,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from memlab import predict
-from memlab.vgpu import attention_choice, find_card
-from memlab.vgpu.attention_choice import CUDNN, EFFICIENT, FLASH, MATH, choose_attention
+from memlab.vgpu import find_card
+from memlab.vgpu.attention import choice
+from memlab.vgpu.attention.choice import CUDNN, EFFICIENT, FLASH, MATH, choose_attention
 
 
 def choose(gpu, dtype=torch.float16, *, shape=(2, 4, 128, 64), keys=None, mask=None, **options):
@@ -53,7 +54,7 @@ def test_what_flash_cannot_do_another_does():
 
 def test_what_cudnn_takes_follows_the_version(monkeypatch):
     for version, wide, odd_dropout in (((2, 11), CUDNN, CUDNN), ((2, 13), CUDNN, FLASH), ((2, 15), FLASH, FLASH)):
-        monkeypatch.setattr(attention_choice, "TORCH", version)
+        monkeypatch.setattr(choice, "TORCH", version)
         assert choose("H100", shape=(2, 4, 128, 192)) == wide  # with a backward
         assert choose("H100", dropout_p=0.1) == odd_dropout  # not a sixteenth
     bias = torch.empty(128, 128, dtype=torch.bfloat16, device="meta", requires_grad=True)
@@ -62,7 +63,7 @@ def test_what_cudnn_takes_follows_the_version(monkeypatch):
 
 def test_efficient_attention_takes_groups_of_queries_since_2_15(monkeypatch):
     for version, expected in (((2, 13), MATH), ((2, 15), EFFICIENT)):
-        monkeypatch.setattr(attention_choice, "TORCH", version)
+        monkeypatch.setattr(choice, "TORCH", version)
         assert choose("T4", torch.float32, keys=(2, 2, 128, 64), enable_gqa=True) == expected
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.attention import scratch as attention
 from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions import steps as convolutions
 from memlab.vgpu.scratch import (
-    attention,
     cublas,
     deterministic,
     fourier,

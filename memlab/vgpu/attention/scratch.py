@@ -1,4 +1,4 @@
-"""Fused attention: flash and memory-efficient. Sizes as PyTorch names them: batch, heads, length, width of a head."""
+"""What fused attention allocates, in PyTorch's names of sizes: batch, heads, length, width of a head."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import torch
 
 from memlab.vgpu.cards import Card
-from memlab.vgpu.scratch import attention_cudnn
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
+HOPPER, BLACKWELL = 90, 100
 WIDE_SHARED_MEMORY = (80, 90, 100, 103)  # 160 KiB a multiprocessor and more; the other cards since sm_86 have 100
 
 
@@ -87,7 +87,32 @@ def _efficient_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable
 
 def _cudnn_forward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     # _cudnn_attention_forward: the state of the random numbers first
-    return Result(6), Result(7), RESULT, attention_cudnn.forward_workspace(card)
+    return Result(6), Result(7), RESULT, 256 if card.sm == HOPPER else 0
+
+
+def cudnn_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+    """``run_cudnn_SDP_bprop``: the gradients, then the workspace of cuDNN's plan.
+
+    It is arithmetic of the shapes, fitted to what cuDNN 9.19, 9.20 and 9.26 answered for sm_80, sm_89, sm_90 and
+    sm_100, and 9.20 for sm_120: ``tests/vgpu/test_attention_cudnn.py`` has the answers.
+    """
+    query, key = args[1], args[2]
+    batch, heads, length, width = query.shape
+    rows = 4 * batch * heads
+    # The row sums of softmax's backward and a float32 gradient of the queries; where the kernel is not of Hopper or of
+    # Blackwell (whose is for more than 128 tokens) another of these, of whole blocks of 8 queries. With fewer key
+    # heads, gradients of keys and values for each query head.
+    grouped = key.shape[1] != heads
+    size = rows * length * (1 + width)
+    if card.sm == HOPPER:
+        size += 256
+    elif card.sm == BLACKWELL and min(length, key.shape[2]) > 128:
+        size += 128 if grouped else 0
+    else:
+        size += rows * -(-length // 8) * 8 * width + 128
+    if grouped:
+        size += 2 * batch * heads * key.shape[2] * width * key.element_size()
+    return RESULT, size
 
 
 def _efficient_workspace(card: Card, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> int:
@@ -129,5 +154,5 @@ RULES: dict[object, Rule] = {
     aten._scaled_dot_product_efficient_attention: _efficient_forward,
     aten._scaled_dot_product_efficient_attention_backward: _efficient_backward,
     aten._scaled_dot_product_cudnn_attention: _cudnn_forward,
-    aten._scaled_dot_product_cudnn_attention_backward: attention_cudnn.backward,
+    aten._scaled_dot_product_cudnn_attention_backward: cudnn_backward,
 }

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from memlab.vgpu.attention_choice import CUDNN, EFFICIENT, FLASH, HALF, choose_attention, why_unfused
+from memlab.vgpu.attention.choice import CUDNN, EFFICIENT, FLASH, HALF, choose_attention, why_unfused
 from memlab.vgpu.current_prediction import current
 
 aten = torch.ops.aten
