@@ -26,7 +26,7 @@ ON_THE_CARD = (
     RANKS,
     "tests/test_run.py",
 )
-QUICK = ("-k", "not 4-ranks")
+QUICK = ("-k", "not 4-ranks and not of_compiled_code")
 CHECKPOINTS, RESIDUALS = "tests/nets/test_checkpointing.py", "tests/nets/test_resnet.py"
 ALSO_ON_THE_CARD = ("tests/tracking", "tests/techniques", CHECKPOINTS, RESIDUALS)  # all others that take a device
 AT_ONCE = 2  # each of them uses one core

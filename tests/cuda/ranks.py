@@ -1,4 +1,4 @@
-"""``torchrun -m tests.cuda.ranks FOLDER``: each rank measures the loops on its card, FOLDER/RANK.json has the peaks.
+"""``torchrun -m tests.cuda.ranks FOLDER GROUP``: each rank measures loops on its card, FOLDER/RANK.json has the peaks.
 
 NCCL's watchdog lets go of what a collective used some tenths of a second after it is over: of the buckets of
 DistributedDataParallel, which nobody waits for. On the stand-in all is over at once, so its loops wait after each part
@@ -198,15 +198,49 @@ LOOPS = (
 )
 
 
-def main(folder):
+def replicated_and_compiled(device):
+    model = DistributedDataParallel(torch.compile(gpt().to(device)))
+    yield from steps(model, torch.optim.AdamW(model.parameters()), device, wait)
+
+
+def compiled_and_sharded(device):
+    model = gpt().to(device)
+    for block in model.blocks:
+        fully_shard(block)
+    model = torch.compile(fully_shard(model))
+    yield from steps(model, torch.optim.AdamW(model.parameters()), device)
+
+
+COMPILED = (replicated_and_compiled, compiled_and_sharded)  # which an X-ray would run uncompiled
+STEPS = 3
+
+
+def xrayed(loop):
+    trace = measure(loop, device="cuda", xray="every", steps=STEPS)
+    return [step.peak_allocated for step in trace.steps], trace.peak_reserved
+
+
+def counted(loop):
+    generator, peaks = loop(torch.device("cuda")), []
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(STEPS):
+        next(generator)
+        peaks.append(torch.cuda.max_memory_allocated())
+        reserved = torch.cuda.max_memory_reserved()
+        torch.cuda.reset_peak_memory_stats()
+    generator.close()
+    return peaks, reserved
+
+
+def main(folder, group):
     rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(rank)
     peaks = {}
-    for loop in LOOPS:
+    loops, take = (COMPILED, counted) if group == "compiled" else (LOOPS, xrayed)
+    for loop in loops:
         dist.init_process_group("nccl")
-        trace = measure(loop, device="cuda", xray="every")
+        peaks[loop.__name__] = take(loop)
         dist.destroy_process_group()  # it keeps the last buckets
-        peaks[loop.__name__] = [[step.peak_allocated for step in trace.steps], trace.peak_reserved]
         gc.collect()
         torch.cuda.empty_cache()
     Path(folder, f"{rank}.json").write_text(json.dumps(peaks))
