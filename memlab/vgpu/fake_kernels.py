@@ -17,6 +17,7 @@ from memlab.vgpu.results import make_fake, within
 from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
+_MOST_IMAGES = 65_535  # that cuDNN evaluates a batch norm of
 
 
 def _random_state_on_the_host(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -65,6 +66,24 @@ def _in_format_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> to
     return _laid_out(mode, out, View.of(args[0]).is_channels_last)
 
 
+def _evaluated(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
+    """In evaluation mode ``native_batch_norm`` keeps a mean and a deviation for backward, and ``cudnn_batch_norm`` does not;
+    ``_select_batch_norm_backend`` (Normalization.cpp) decides which of them runs. In training both keep the same.
+    """
+    tensor, weight, bias, mean, variance, is_training = args[:6]
+    is_cudnns = (
+        torch.backends.cudnn.enabled
+        and not any(given is None for given in (weight, bias, mean, variance))
+        and tensor.dim() >= 3
+        and tensor.shape[0] <= _MOST_IMAGES
+        and tensor.dtype != torch.bfloat16
+        and (tensor.dtype != torch.float16 or weight.dtype == torch.float32)
+    )
+    if is_training or not is_cudnns:
+        return out
+    return out[0], *(make_fake(mode, torch.empty(0, dtype=kept.dtype, device="meta"), CARD) for kept in out[1:])
+
+
 def _laid_out(mode: Any, tensor: FakeTensor, channels_last: bool) -> torch.Tensor:
     if View.of(tensor).has_format(channels_last):
         return tensor
@@ -76,6 +95,7 @@ def _laid_out(mode: Any, tensor: FakeTensor, channels_last: bool) -> torch.Tenso
 CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten._scaled_dot_product_efficient_attention.default): _random_state_on_the_host,
     id(aten.log_sigmoid_forward.default): _empty_buffer,
+    id(aten.native_batch_norm.default): _evaluated,
     id(aten.native_layer_norm_backward.default): _contiguous_gradient,
     id(aten._fused_rms_norm_backward.default): _contiguous_gradient,
     id(aten.mse_loss_backward.default): _contiguous,

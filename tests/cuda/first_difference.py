@@ -27,15 +27,15 @@ from tests.record.events import label
 STEPS = 3
 
 
-def found(name: str) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-    """The loop of that name, and its settings."""
+def found(name: str) -> tuple[Callable[[], Callable[..., Any]], Mapping[str, Any]]:
+    """What makes the loop of that name, and its settings."""
     if ".py:" in name:
-        return load_function(name), {}
+        return lambda: load_function(name), {}
     case = next((case for case in (*all_cases(), *LOOPS) if name in case.name), None)
     if case is None:
         sys.exit(f"no loop is called {name!r}: give a part of a name in tests/loops, or FILE.py:FUNCTION")
     print(case.name)
-    return case.made()[0], case.settings
+    return lambda: case.made()[0], case.settings
 
 
 def take(train: Callable[..., Any], settings: Mapping[str, Any], file: Path) -> None:
@@ -70,12 +70,12 @@ def rules(operator: str) -> Iterator[str]:
 
 def main(name: str) -> None:
     """Compare, and say where to look."""
-    train, settings = found(name)
+    make, settings = found(name)
     card = next(card.name for card in CARDS.values() if card.driver_name == torch.cuda.get_device_name())
     with tempfile.TemporaryDirectory() as folder:
         real, predicted = Path(folder, "cuda.pickle"), Path(folder, "predicted.pickle")
-        take(train, settings, real)
-        predict(train, gpu=card, steps=STEPS, snapshot=predicted, **settings)
+        take(make(), settings, real)
+        predict(make(), gpu=card, steps=STEPS, snapshot=predicted, **settings)
         comparison = compare_snapshots(real, predicted)
     print(comparison.order or "The first allocation differs already, or one of the two has none.")
     for operator in operators(comparison):
