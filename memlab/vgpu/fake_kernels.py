@@ -67,7 +67,7 @@ def _in_format_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> to
 
 
 def _evaluated(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    """In evaluation mode ``native_batch_norm`` keeps a mean and a deviation for backward, ``cudnn_batch_norm`` does not.
+    """In evaluation mode ``native_batch_norm`` keeps a mean and a deviation, ``cudnn_batch_norm`` keeps none.
 
     ``_select_batch_norm_backend`` (Normalization.cpp) decides which of them runs. In training both keep the same.
     """
