@@ -28,7 +28,7 @@ STEPS = 3
 
 
 def found(name: str) -> tuple[Callable[[], Callable[..., Any]], Mapping[str, Any]]:
-    """What makes the loop of that name, and its settings."""
+    """Return a function that makes the loop of that name, and the loop's settings."""
     if ".py:" in name:
         return lambda: load_function(name), {}
     case = next((case for case in (*all_cases(), *LOOPS) if name in case.name), None)

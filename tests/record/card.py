@@ -1,4 +1,4 @@
-"""What the recorder needs of a CUDA card beside what a run asks of it."""
+"""A CUDA card as the recorder asks it, beside what a run does."""
 
 import subprocess
 from typing import Any
@@ -39,7 +39,7 @@ def keep_history(on: bool) -> None:
 
 
 def history() -> dict[str, Any]:
-    """What the allocator has written down, and its segments."""
+    """Return what the allocator has written down, and its segments."""
     return torch.cuda.memory._snapshot()
 
 

@@ -9,9 +9,8 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import chdir, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -158,7 +157,7 @@ def _record_case(case: Case, device: Device, file: Path) -> dict[str, Any]:
     if case.allocator:
         result["allocator"] = case.allocator
     try:
-        with allocator_settings(case.allocator, device), TemporaryDirectory() as folder, chdir(folder):
+        with allocator_settings(case.allocator, device):
             result |= _unwatched(case, device)
             result |= _watched(case, device)
             if case.events and isinstance(device, Cuda) and device.computes:
@@ -188,8 +187,7 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
         for _ in range(STEPS if device.computes else STEPS_WITHOUT_CLOCK):
             device.start_step()
             begun = time.perf_counter()
-            if next(generator, generator) is generator:  # its last step was the one before
-                break
+            next(generator)
             device.wait()
             seconds.append(time.perf_counter() - begun)
             peaks.append([_above(kept, device.peak_allocated()), _above(kept_reserved, device.peak_reserved())])
@@ -199,7 +197,7 @@ def _unwatched(case: Case, device: Device) -> dict[str, Any]:
     finally:
         generator.close()
         device.release()
-    clock = {"seconds": statistics.median(seconds[2:] or seconds)} if device.computes else {}
+    clock = {"seconds": statistics.median(seconds[2:])} if device.computes else {}
     return {"peaks": peaks, "oom": False, **clock}
 
 

@@ -1,4 +1,4 @@
-"""What fused attention allocates, in PyTorch's names of sizes: batch, heads, length, width of a head."""
+"""Bytes that fused attention allocates, in PyTorch's names of sizes: batch, heads, length, width of a head."""
 
 from collections.abc import Iterable
 from typing import Any
