@@ -4,10 +4,12 @@
 installed. CASE is a part of the name of a loop in ``tests/loops``, or ``FILE.py:FUNCTION``.
 """
 
+import os
 import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,8 @@ STEPS = 3
 def found(name: str) -> tuple[Callable[[], Callable[..., Any]], Mapping[str, Any]]:
     """Return a function that makes the loop of that name, and the loop's settings."""
     if ".py:" in name:
-        return lambda: load_function(name), {}
+        path = os.path.abspath(name)
+        return lambda: load_function(path), {}
     case = next((case for case in (*all_cases(), *LOOPS) if name in case.name), None)
     if case is None:
         sys.exit(f"no loop is called {name!r}: give a part of a name in tests/loops, or FILE.py:FUNCTION")
@@ -72,7 +75,7 @@ def main(name: str) -> None:
     """Compare, and say where to look."""
     make, settings = found(name)
     card = next(card.name for card in CARDS.values() if card.driver_name == torch.cuda.get_device_name())
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):  # some of the loops save what they trained
         real, predicted = Path(folder, "cuda.pickle"), Path(folder, "predicted.pickle")
         take(make(), settings, real)
         predict(make(), gpu=card, steps=STEPS, snapshot=predicted, **settings)
