@@ -1,10 +1,10 @@
-"""What a byte is for, and what the training loop was doing."""
+"""The categories of bytes in memory, and the phases of a training loop."""
 
 from enum import StrEnum
 
 
 class Category(StrEnum):
-    """What a byte is for, in the order in which a picture stacks them, bottom first."""
+    """The purpose of a byte. The order is that in which a picture stacks the categories, bottom first."""
 
     PARAMETER = "parameter"
     BUFFER = "buffer"
@@ -27,7 +27,7 @@ class Category(StrEnum):
 
 
 class Phase(StrEnum):
-    """What the training loop was doing."""
+    """The part of the training step that the loop was in."""
 
     FORWARD = "forward"
     BACKWARD = "backward"

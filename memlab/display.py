@@ -1,4 +1,4 @@
-"""How a notebook shows a trace and a snapshot. IPython is told by the type's name, so neither loads the other."""
+"""HTML of a trace and of a snapshot in a notebook. IPython finds it by the type's name, so neither loads the other."""
 
 import sys
 from html import escape

@@ -1,4 +1,4 @@
-"""What memlab raises. Every message is one sentence: the value, what is legal, what to do."""
+"""The errors that memlab raises. Every message is one sentence: the value, what is legal, what to do."""
 
 from memlab.tracebacks import place
 
@@ -7,7 +7,7 @@ class MemlabError(Exception):
     """The base of every error that memlab raises on purpose."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows in place of a traceback: IPython asks for it."""
+        """Return the lines that IPython shows in a notebook in place of a traceback."""
         said = f"{type(self).__name__}: {self}"
         return [said, *filter(None, [place(self)]), *getattr(self, "__notes__", ())]
 
@@ -41,7 +41,7 @@ class WrongDevice(MemlabError, RuntimeError):
 
 
 class Unpredictable(MemlabError, RuntimeError):
-    """What the virtual GPU cannot follow: an operator, a size or a branch that depends on the data."""
+    """An operator that the virtual GPU cannot follow, or a size or a branch that depends on the data."""
 
 
 class RankFailed(MemlabError, RuntimeError):
@@ -53,7 +53,7 @@ class ScriptFailed(MemlabError, RuntimeError):
 
 
 class Refused(MemlabError, PermissionError):
-    """What a script may not do while it is predicted: reach the network, start a process, write past the overlay."""
+    """An action that a predicted script may not take: reach the network, start a process, write past the overlay."""
 
 
 class Stopped(BaseException):

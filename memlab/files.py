@@ -19,7 +19,7 @@ _NEXT_STEP = {
 
 
 def working_folder() -> str:
-    """Where paths begin, in words; a shell may stand in a folder that is gone."""
+    """Return the folder that relative paths begin in, for a message; the shell may stand in a folder that is gone."""
     try:
         return str(Path.cwd())
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def resolved(path: Path) -> Path:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether it is there, and neither a file nor a folder."""
+    """Return True if the path exists and is neither a file nor a folder, such as a device or a pipe."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):  # what is wrong is told when it is written

@@ -19,7 +19,10 @@ def main(module: str, arguments: list[str]) -> None:
 
 
 def _wait_for_end(module: str, arguments: list[str]) -> bool:
-    """Whether there was such a process. That this one ends, however it does, is the other's end."""
+    """Have the process that forks run the module and wait for its end; return False if there is no such process.
+
+    When this process ends, however it does, the other one ends too.
+    """
     try:
         folder, environment = os.getcwd(), dict(os.environ)
         request = {"module": module, "arguments": arguments, "folder": folder, "environment": environment}

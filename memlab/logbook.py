@@ -34,7 +34,7 @@ class Entry:
 
 
 def logbook_file() -> Path:
-    """Where the logbook is: the file that MEMLAB_LOGBOOK names, else ``~/.memlab/logbook.jsonl``.
+    """Return the path of the logbook: the file that MEMLAB_LOGBOOK names, else ``~/.memlab/logbook.jsonl``.
 
     Raises:
         NotWritten: there is no home folder either.

@@ -32,7 +32,7 @@ class OutOfMemory:
 
     @property
     def sentence(self) -> str:
-        """What failed, in one sentence without a full stop."""
+        """The failed allocation, in one sentence without a full stop."""
         asked = "more memory" if self.asked is None else format_bytes(self.asked)
         limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
         where = self.module or self.op
@@ -60,7 +60,7 @@ _WORDS = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the error says that a device, or the host, had no room for an allocation."""
+    """Return True if the error says that a device, or the host, had no room for an allocation."""
     torch = sys.modules.get("torch")  # without PyTorch no error is of its making
     if torch is None or not isinstance(error, RuntimeError):
         return False
@@ -84,7 +84,7 @@ def asked_bytes(error: BaseException) -> int | None:
 def cuda_message(
     segment: int, *, capacity: int, context: int, reserved: int, allocated: int, allowed: int | None, advice: str
 ) -> str:
-    """What PyTorch says on a card that no other process uses, when an allocation does not fit (all in bytes).
+    """Return PyTorch's message for an allocation that does not fit, on a card that no other process uses (in bytes).
 
     The words are those of ``DeviceCachingAllocator::malloc`` and ``reportProcessMemoryInfo`` in PyTorch's
     ``c10/cuda/CUDACachingAllocator.cpp``.

@@ -64,7 +64,7 @@ def where(concerned: Callable[[], bool], answer: Callable[..., Any], real: Calla
 
 
 class _Class(type):
-    """What :func:`class_where` makes; equal to the real class, for tables that are looked up with it."""
+    """The metaclass of the classes that :func:`class_where` makes; each equals the real class, as a key of tables."""
 
     concerned: Callable[[], bool]
     answer: Any

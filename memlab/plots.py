@@ -271,7 +271,7 @@ def write_title(axes: Axes, sentence: str, note: str) -> None:
 
 
 def sources(traces: Iterable[Trace]) -> str:
-    """Where runs come from, as a note below a title."""
+    """Return the sources of runs (measured or predicted, and the device), as a note below a title."""
     notes = {
         f"{trace.source} on {trace.device}" + (", bytes of live tensor storages" if trace.peak_reserved is None else "")
         for trace in traces

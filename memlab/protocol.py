@@ -1,4 +1,4 @@
-"""What a ``train`` function is: a generator ``train(device, **settings)`` that yields its loss once a step."""
+"""The protocol of a ``train`` function: a generator ``train(device, **settings)`` that yields its loss once a step."""
 
 import dis
 import functools
@@ -43,7 +43,7 @@ def own_settings(train: Train) -> dict[str, inspect.Parameter]:
 
 
 def _may_give_a_generator(train: Any) -> bool:
-    """Whether ``train`` yields, or returns something, which may be another's generator. Else a call may never end."""
+    """Return True if ``train`` yields or returns a value, perhaps a generator. A call of any other may never end."""
     while isinstance(train, functools.partial):
         train = train.func
     code = getattr(train, "__code__", None) or getattr(train.__call__, "__code__", None)
@@ -147,7 +147,7 @@ def notes_on(losses: Sequence[float | None]) -> list[str]:
 
 
 def is_one_number(tensor: torch.Tensor) -> bool:
-    """Whether a loss is in it."""
+    """Return True if a tensor holds one real number, as a loss does."""
     return tensor.numel() == 1 and not tensor.is_complex()
 
 
@@ -174,12 +174,12 @@ def check_world_size(world_size: Any) -> int:
 
 
 def is_whole(number: Any) -> bool:
-    """Whether it is a whole number: True and False are none."""
+    """Return True if the number is an integer and not a bool."""
     return isinstance(number, int) and not isinstance(number, bool)
 
 
 def check_xray(xray: str) -> bool:
-    """Whether every step is to be X-rayed.
+    """Return True if every step is to be X-rayed.
 
     Raises:
         BadValue: it is neither ``"auto"`` nor ``"every"``.
@@ -196,7 +196,7 @@ def _a(value: object) -> str:
 
 
 def name_of(train: Train) -> str:
-    """What a sentence calls ``train``."""
+    """Return the name of ``train`` in sentences."""
     return getattr(train, "__name__", type(train).__name__)
 
 

@@ -20,7 +20,7 @@ from memlab.units import format_bytes
 
 
 def ranks(traces: Mapping[str, Trace], *, title: str) -> Picture:
-    """What ranks take and what they send, beside each other: the parts of each one's peak, and its bytes in a step.
+    """Draw memory and traffic of ranks side by side: the parts of each one's peak, and the bytes sent in a step.
 
     Args:
         traces: one rank each, by the name to write under it.

@@ -31,7 +31,7 @@ from memlab.units import parse_bytes
 
 @runtime_checkable
 class RunsElsewhere(Protocol):
-    """What :func:`measure` and :func:`predict` take too: a script, which runs in a process of its own."""
+    """A script, which :func:`measure` and :func:`predict` accept in place of a function; it runs in its own process."""
 
     def measure(self, **options: Any) -> Trace:
         """A trace of real training."""

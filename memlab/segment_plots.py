@@ -57,7 +57,7 @@ def _highest(sizes: Sequence[int]) -> list[int]:
 
 
 def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Picture:
-    """What the allocator holds: a row for each segment, the largest first, with its blocks in use and free.
+    """Draw the allocator's memory: a row for each segment, the largest first, with its blocks in use and free.
 
     Args:
         snapshot: from :meth:`memlab.allocator.CachingAllocator.snapshot` or ``torch.cuda.memory_snapshot()``.

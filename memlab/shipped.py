@@ -14,7 +14,7 @@ MANIFEST = ".memlab.json"
 
 
 def shipped_folder() -> Path:
-    """Where the notebooks are: inside the installed package, or beside it in a clone."""
+    """Return the folder of the notebooks: inside the installed package, or beside it in a clone."""
     package = Path(__file__).resolve().parent
     installed = package / "notebooks"
     return installed if installed.is_dir() else package.parent / "notebooks"
@@ -61,7 +61,7 @@ def bring_loops(target: Path) -> None:
 
 
 def is_copy(folder: Path) -> bool:
-    """Whether the notebooks were copied to this folder before."""
+    """Return True if the notebooks were copied to this folder before."""
     return (folder / MANIFEST).is_file()
 
 

@@ -1,4 +1,4 @@
-"""How large the notebooks' models are: three sizes, one place."""
+"""The sizes of the notebooks' models: three, defined in this one place."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What every sentence needs."""
+"""Helpers for sentences."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def message(error: BaseException) -> str:
-    """What an error says; other people's ``__str__`` may raise one itself."""
+    """Return the text of an error; another library's ``__str__`` may itself raise one."""
     try:
         return str(error)
     except Exception as other:

@@ -44,7 +44,7 @@ class Event(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """What was allocated in one piece, and the tensor that was first seen in it.
+    """A piece of memory that was allocated at once, and the tensor that was first seen in it.
 
     Attributes:
         name: of a parameter, a buffer, a gradient or a piece of optimizer state, as in ``"blocks.3.mlp.0.weight"``;
@@ -175,7 +175,7 @@ class Trace:
 
     @cached_property
     def peak_index(self) -> int:
-        """Where in ``allocated`` the peak first stands; ``events[peak_index - 1]`` reached it."""
+        """Index in ``allocated`` at which the peak first stands; ``events[peak_index - 1]`` reached it."""
         return self.allocated.index(max(self.allocated))
 
     @property
@@ -238,7 +238,7 @@ class Trace:
 
     @property
     def time_sentence(self) -> str:
-        """How long a predicted step takes, ``at least 41 ms a step on T4, probably about 60 ms``; else ``""``."""
+        """The time of a predicted step: ``at least 41 ms a step on T4, probably about 60 ms``; else ``""``."""
         if self.least_seconds is None or self.likely_seconds is None:
             return ""
         least, likely = format_seconds(self.least_seconds), format_seconds(self.likely_seconds)

@@ -1,4 +1,4 @@
-"""What the allocator holds: segments from the driver, cut into blocks."""
+"""The allocator's segments, as the driver gave them, and the blocks that they are cut into."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Block:
 
 @dataclass(eq=False, slots=True)
 class Segment:
-    """What the driver gave in one piece: memory, or addresses alone for an ``expandable`` one.
+    """A range of addresses that the driver gave in one piece: memory, or addresses alone for an ``expandable`` one.
 
     ``small`` says which pool it serves, ``stream`` which stream; ``number`` counts the segments that there were before.
     """
@@ -43,7 +43,7 @@ class Segment:
 
     @property
     def unsplit(self) -> bool:
-        """Whether the whole segment is one free block of memory."""
+        """True if the whole segment is one free block with memory behind it."""
         return self.first.free and self.first.mapped and self.first.after is None
 
     def blocks(self) -> Iterator[Block]:

@@ -127,7 +127,7 @@ class CachingAllocator:
         return self._use(self._cut_out(block, address, size))
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """What is held, by address, as plain data: those fields of ``torch.cuda.memory_snapshot()`` that a map needs.
+        """Return segments and blocks, by address: those fields of ``torch.cuda.memory_snapshot()`` that a map needs.
 
         Each segment has ``address`` and ``total_size`` in bytes, ``segment_type`` (``"small"`` or ``"large"``: its
         pool) and ``blocks``, each with ``address``, ``size`` and ``state`` (``"active_allocated"`` or ``"inactive"``).

@@ -84,7 +84,7 @@ class ExpandableAllocator(CachingAllocator):
         return block
 
     def _find(self, size: int) -> tuple[Block, list[tuple[Block, int]]]:
-        """Where ``size`` bytes in one piece begin, as low as possible; which unmapped blocks need how many bytes."""
+        """Return the lowest block where ``size`` bytes fit in one piece, and the blocks to map, with bytes of each."""
         small = is_small(size)
         page = self._page(small)
         for address in sorted(address for *_, address in self._free[small, False, self.stream]):
@@ -126,12 +126,12 @@ def _room(block: Block) -> int:
 
 
 def _start(block: Block) -> Block:
-    """Where a piece that uses this unmapped block can begin: in the free block before it, if there is one."""
+    """Return the block in which a piece that uses this unmapped block begins: the free block before it, or itself."""
     return block.before if block.before is not None and block.before.free else block
 
 
 def _unmapped_from(block: Block | None, size: int, page: int) -> list[tuple[Block, int]] | None:
-    """What to map for ``size`` bytes from this block on; None where a block in use is in the way."""
+    """Return the blocks to map, with bytes of each, for ``size`` bytes from ``block`` on; None if one is in use."""
     found = []
     while size > 0:
         if block is None or not block.free:

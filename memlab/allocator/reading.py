@@ -84,7 +84,7 @@ def _divisions(name: str, value: str) -> tuple[int, ...]:
 
 
 def _is_unfollowed(name: str, value: str) -> bool:
-    """Whether a setting that is read over would change what the card holds."""
+    """Return True if memlab ignores this setting although it would change what the card holds."""
     return (name, value) in (("backend", "cudaMallocAsync"), ("throw_on_cudamalloc_oom", "True"))
 
 

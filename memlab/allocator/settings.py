@@ -29,7 +29,7 @@ def check(holds: bool, name: str, value: object, legal: str) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the allocator rounds, splits and collects. Sizes in bytes.
+    """The allocator's rules for rounding, splitting and collecting blocks. Sizes in bytes.
 
     Attributes:
         expandable: one segment for each pool, which grows (``expandable_segments``).

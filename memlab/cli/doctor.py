@@ -36,7 +36,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What was found on a machine. ``versions`` has None for a package that is not installed."""
+    """The hardware and software found on a machine. ``versions`` has None for a package that is not installed."""
 
     python: str
     versions: Mapping[str, str | None]

@@ -1,4 +1,4 @@
-"""What ``memlab measure`` and ``memlab predict`` are given: ``FILE:FUNCTION key=value ...``, or a script."""
+"""The target of ``memlab measure`` and ``memlab predict``: ``FILE:FUNCTION key=value ...``, or a script."""
 
 import argparse
 import ast
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, steps: int, budget: str, m
 
 
 def is_script(target: str) -> bool:
-    """Whether a target names a whole file, and no function in it."""
+    """Return True if a target names a whole file, and not a function in it."""
     return ":" not in Path(target).name or os.path.exists(target)  # pathlib raises for a name that is too long
 
 

@@ -34,7 +34,7 @@ def show(title: str, trace: "Trace", file: Path | None) -> None:
 
 
 def title(target: str, trace: "Trace") -> str:
-    """What was called: ``train(batch_size=8)``."""
+    """Return the call that was measured or predicted, as text: ``train(batch_size=8)``."""
     given = ", ".join(f"{key}={value!r}" for key, value in trace.settings.items())
     return f"{target.rpartition(':')[2]}({given})"
 

@@ -72,7 +72,7 @@ def measure(
 
 
 class ClusterRun:
-    """What :class:`memlab.run.Run` is for one process: iterate for its steps, ask for ``trace()`` after one.
+    """A run on several ranks, with the interface of :class:`memlab.run.Run`: iterate for steps, then call ``trace()``.
 
     Leaving the ``with`` block ends all processes. The arguments are those of :func:`measure`.
 

@@ -1,4 +1,4 @@
-"""Which rank ended a run, and why: worked out from what the ranks said and what torchrun saw."""
+"""The rank that ended a run and the reason, worked out from what the ranks reported and what torchrun saw."""
 
 import re
 import signal

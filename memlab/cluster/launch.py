@@ -47,7 +47,7 @@ class Launch:
 
     @property
     def is_over(self) -> bool:
-        """Whether torchrun has ended."""
+        """True once torchrun has ended."""
         return self._process.poll() is not None
 
     def end(self, ranks: Sequence[int], *, idle: bool) -> None:

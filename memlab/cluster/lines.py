@@ -1,4 +1,4 @@
-"""What ranks tell the process that started them: JSON, a line each, through a socket of this machine.
+"""Messages of the ranks to the process that started them: JSON, a line each, through a socket of this machine.
 
 The socket also tells each side that the other is gone.
 """
@@ -21,7 +21,7 @@ STACK = "stack"  # the kind of a line that is no JSON: faulthandler's
 
 
 class Message(NamedTuple):
-    """What a rank tells: a kind (``"step"``, ``"trace"``, ``"error"``, ...) and what belongs to it."""
+    """A message of a rank: its kind (``"step"``, ``"trace"``, ``"error"``, ...) and the content of this kind."""
 
     rank: int
     kind: str
@@ -29,7 +29,7 @@ class Message(NamedTuple):
 
 
 class Listener:
-    """Where ranks connect. Each is listened to in a thread; :meth:`next` gives what they say, in order."""
+    """The socket that ranks connect to. A thread reads each connection; :meth:`next` gives the messages in order."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))

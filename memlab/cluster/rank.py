@@ -13,7 +13,7 @@ from memlab.trace import Step, Trace
 
 
 class Rank:
-    """What one rank has said so far.
+    """The state of one rank, as far as its messages have told it.
 
     Attributes:
         pid: of its process, 0 as long as it has not said it.
@@ -58,11 +58,11 @@ class Rank:
 
     @property
     def died(self) -> bool:
-        """Whether its process has ended without a word."""
+        """True if the connection of the rank has ended although it reported neither success nor an error."""
         return self.gone and not (self.ended or self.error)
 
     def silent(self, seconds: float) -> bool:
-        """Whether it has said nothing for more than so many seconds, although it has not ended."""
+        """Return True if the rank has not ended and has sent nothing for more than this many seconds."""
         return not self.ended and time.monotonic() - self.heard > seconds
 
     def whole_trace(self) -> Trace:

@@ -1,4 +1,4 @@
-"""How many ranks this machine can run, and on what."""
+"""The number of ranks that this machine can run, and the backend that carries their messages."""
 
 import os
 
@@ -34,12 +34,12 @@ def backend(world_size: int, device: str | torch.device | None) -> str:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads(ranks: int) -> int:
-    """How many threads each of so many ranks may compute with, so that they do not fight for the cores."""
+    """Return the number of threads for each of ``ranks`` processes, so that together they use at most all cores."""
     return max(1, cores() // ranks)
 
 

@@ -1,4 +1,4 @@
-"""How another process finds a ``train`` function: the file that defines it, and its name there."""
+"""A ``train`` function, named so that another process can import it: the file that defines it, and its name there."""
 
 import importlib.util
 import inspect

@@ -1,4 +1,4 @@
-"""What a run asks of the device that it trains on: its name, its allocator's counters, a limit, a tracker."""
+"""The devices that a run trains on and measures: the CPU and CUDA cards."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What a run asks of the device that it trains on: its name, its allocator's counters, a limit, a tracker."""
+"""The interface between a run and its device: a name, the allocator's counters, a limit, a tracker."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from memlab.tracking import Tracker
 
 
 class Device(Protocol):
-    """What a run asks of a device. The CPU, a CUDA card and the virtual GPU answer."""
+    """The interface between a run and its device; the CPU, a CUDA card and the virtual GPU implement it."""
 
     source: str  # "measured" or "predicted"
     device: torch.device  # what train is given
@@ -34,7 +34,7 @@ class Device(Protocol):
 
     @property
     def is_lower_bound(self) -> bool:
-        """Whether a run takes at least what was seen, and maybe more."""
+        """True if a run takes at least the bytes that were counted, and maybe more."""
         return False
 
     def occupied(self, *belongings: Any) -> AbstractContextManager[object]:
@@ -45,7 +45,7 @@ class Device(Protocol):
         """The tracker of a run. A budget of so many bytes is for it to keep where the device cannot."""
 
     def tracks_every_step(self, budget: int | None) -> bool:
-        """Whether a step without the tracker would go unseen."""
+        """Return True if every step needs the tracker, as only it sees the allocations or can refuse one."""
 
     def running(self) -> AbstractContextManager[object]:
         """The context in which ``train`` runs."""

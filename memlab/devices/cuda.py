@@ -35,7 +35,7 @@ class Cuda(Device):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was held before the run, if it was much."""
+        """A note on the memory that was in use before the run, if it was much; else empty."""
         return self._notes
 
     @contextmanager
@@ -61,7 +61,7 @@ class Cuda(Device):
         return torch.cuda.device(self.device)
 
     def clear_leftovers(self) -> None:
-        """Where the card is not empty: drop garbage cycles and what the last error holds, and note what is left."""
+        """On a card that is not empty, drop garbage cycles and what the last error holds, and note what stays."""
         if torch.cuda.memory_allocated(self.device):
             leftovers.clear_last_error(self.device)
             self.release()
@@ -114,7 +114,7 @@ class Cuda(Device):
 
 
 def _fraction(budget: int, total: int) -> float:
-    """What of ``total`` bytes, multiplied and cut off as the allocator does, allows ``budget`` bytes and not fewer."""
+    """Return the fraction of ``total`` bytes that, truncated as the allocator does, allows ``budget`` bytes or more."""
     fraction = min(1.0, budget / total)
     while fraction < 1.0 and int(fraction * total) < budget:
         fraction = math.nextafter(fraction, 1.0)

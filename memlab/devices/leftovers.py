@@ -1,4 +1,4 @@
-"""What holds memory between runs: the frames of the last error, names of the notebook, a backward broken off."""
+"""The objects that hold memory between runs: frames of the last error, names of the notebook, a broken-off backward."""
 
 import inspect
 import sys
@@ -93,7 +93,7 @@ def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """What a value is made of, where that may be tensors."""
+    """Yield the parts of a value that may be tensors or contain some."""
     if isinstance(value, torch.nn.Module):
         yield from value.parameters()
         yield from value.buffers()

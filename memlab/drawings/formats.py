@@ -1,4 +1,4 @@
-"""Which numbers a format of 16 bits can hold, beside those that a run has computed."""
+"""A drawing of the numbers that a 16-bit format can hold, beside those that a run has computed."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where the bytes of a step lie: on the card, and in the memory of the host that the card is plugged into."""
+"""A drawing of the bytes of a step: those on the card, and those in the memory of the host."""
 
 from collections.abc import Mapping
 from functools import partial

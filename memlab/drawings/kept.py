@@ -1,4 +1,4 @@
-"""Which tensors between the layers of a chain autograd keeps for backward, and where layers work in place."""
+"""A drawing of a chain of layers: the tensors that autograd keeps for backward, and the layers that work in place."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Chain:
 
     @property
     def count(self) -> int:
-        """How many memories stay until backward, the last output not counted if no layer of the chain keeps it."""
+        """Number of tensors that stay until backward; the last output counts only if a layer of the chain keeps it."""
         return len(self.kept) + len(self.copies)
 
 

@@ -1,4 +1,4 @@
-"""Which tensors are alive at a moment of a step, and which layer each belongs to."""
+"""The tensors that are alive at a moment of a step, and the layer that each belongs to."""
 
 import re
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Which part of a network holds how much of the peak, from its input to its loss."""
+"""A drawing of the peak by parts of a network, from its input to its loss."""
 
 from collections.abc import Mapping
 from functools import partial

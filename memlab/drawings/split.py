@@ -1,4 +1,4 @@
-"""How much of each run's peak belongs to the model, to its blocks' activations, and to the logits and the loss."""
+"""A drawing of each run's peak, split into the model, the activations of its blocks, and the logits with the loss."""
 
 from collections.abc import Mapping
 from functools import partial

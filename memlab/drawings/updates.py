@@ -1,4 +1,4 @@
-"""Which updates of an optimizer's step are large enough to change a weight in bfloat16, and which vanish."""
+"""A drawing of an optimizer's updates: those that change a weight in bfloat16, and those that vanish in rounding."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Where batches wait for their turn: on the host, and on the card; a box for each."""
+"""A drawing of the batches that wait on the host and on the card, a box for each."""
 
 from collections.abc import Mapping
 from typing import Any

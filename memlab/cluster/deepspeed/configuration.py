@@ -1,4 +1,4 @@
-"""What a DeepSpeed configuration says, with DeepSpeed's own defaults filled in."""
+"""A DeepSpeed configuration, with DeepSpeed's own defaults filled in."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What DeepSpeed's ZeRO leaves on each rank, in bytes."""
+"""Bytes that DeepSpeed's ZeRO keeps on each rank."""
 
 from dataclasses import dataclass
 
