@@ -36,7 +36,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def count_weights(name: str) -> int:
-    """How many weights a model of ``MODELS`` has, a tied one counted once."""
+    """Return the number of weights of a model of ``MODELS``, a tied one counted once."""
     with torch.device("meta"):
         return sum(weight.numel() for weight in Llama(**MODELS[name]).parameters())
 

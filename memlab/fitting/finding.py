@@ -131,7 +131,7 @@ class _Search:
             self._progress(f"{self._tried}: {words(chosen)}: {what}")
 
     def result(self, stopped: bool) -> Fit:
-        """What is known by now."""
+        """Return the outcome of the search so far; ``stopped`` tells that it was ended early."""
         rows = sorted((line.best for _, line in self._lines if line.best), key=lambda row: (row.seconds, row.needed))
         ends = [end for _, line in self._lines for end in (line.low, line.high) if end]
         measured = None if stopped or not rows else self._measure(rows[0])
@@ -179,7 +179,7 @@ class _Search:
 
 
 def samples_of(settings: Mapping[str, Any]) -> int | None:
-    """How many samples a step has, by the setting that is named as a batch is; None if there is none."""
+    """Return the samples of a step, from the setting that is named like a batch size; None if there is none."""
     names = sorted((name for name in settings if "batch" in name), key=lambda name: (name != "batch_size", name))
     counts = [settings[name] for name in names if type(settings[name]) is int and settings[name] > 0]
     return counts[0] if counts else None

@@ -29,7 +29,7 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """How many combinations there are."""
+        """Number of combinations in the grid."""
         return prod(map(len, self.menus.values())) * len(self.values)
 
     @property

@@ -53,7 +53,7 @@ class Line:
             self.low, self.high = self.high, self.low
 
     def is_beaten_by(self, other: "Line") -> bool:
-        """Whether the other takes no more memory and no more time at both ends."""
+        """Return True if the other line takes no more memory and no more time at both ends."""
         ends = ((self.low, other.low), (self.high, other.high))
         return all(mine and its and _peak(its) <= _peak(mine) and its.seconds <= mine.seconds for mine, its in ends)
 
@@ -87,7 +87,7 @@ class Line:
             step *= 2
 
     def _meeting(self, low: Candidate, high: Candidate) -> int:
-        """Where the straight line through the ends meets the card's memory."""
+        """Return the index of the last value at which a straight line through both ends fits the card's memory."""
         first, last = self._values[0], self._values[-1]
         part = (self._room - low.needed) / max(1, high.needed - low.needed)
         return bisect_right(self._values, part, key=lambda value: (value - first) / (last - first)) - 1

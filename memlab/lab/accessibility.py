@@ -1,4 +1,4 @@
-"""What ipywidgets leaves out for keyboards and screen readers, put right on the page.
+"""Repairs, on the page, of what ipywidgets lacks for keyboards and screen readers.
 
 A slider's name and value stand beside it, and the handle, which takes the keys, has no name and where values double a
 place in the row for its value; Tab stops at what is written beside it, for nothing. And a notebook takes keys that a

@@ -23,7 +23,7 @@ LEAST_WORK = 0.5  # less of the baseline's arithmetic than this is no training o
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a challenge says of an answer: ``findings`` has a line for each rule, kept or broken."""
+    """The result of a challenge for one answer: ``findings`` has a line for each rule, kept or broken."""
 
     passed: bool
     findings: tuple[str, ...]
@@ -165,5 +165,5 @@ class Challenge:
 
 
 def _stated(rule: Rule) -> str:
-    """What a rule asks: the first line of its docstring, or without one its name."""
+    """Return the requirement of a rule: the first line of its docstring, or without one its name."""
     return (inspect.getdoc(rule) or rule.__name__.replace("_", " ")).splitlines()[0]

@@ -1,4 +1,4 @@
-"""What a panel is made of, checked before anything is shown: its controls, and the models that it predicts."""
+"""Checks of a panel's controls and models before anything is shown."""
 
 from collections.abc import Mapping
 from inspect import Parameter

@@ -1,4 +1,4 @@
-"""What a learner may choose for each keyword argument of a ``train`` function, and what is refused."""
+"""The values that a learner may choose for each keyword argument of a ``train`` function, and those refused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,12 +42,12 @@ class Range(Choice):
 
     @property
     def whole(self) -> bool:
-        """Whether only whole numbers are legal."""
+        """True if only whole numbers are legal."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
     def step(self) -> float:
-        """What lies between two values of its slider."""
+        """The difference between two neighbouring values of its slider."""
         return 1 if self.whole else (self.high - self.low) / 100
 
     @property

@@ -61,7 +61,7 @@ class Claim:
         return f"{bold}{self.verdict.capitalize()}.{bold} {capital(self.evidence)}"
 
     def _source(self, form: str) -> str:
-        """Where the claim is made, in brackets; ``form`` takes a text and an address."""
+        """Return the claim's source in brackets, or ``""``; ``form`` is a format with a text and an address."""
         if self.source is None:
             return ""
         text, address = ("source", self.source) if isinstance(self.source, str) else self.source

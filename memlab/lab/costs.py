@@ -1,4 +1,4 @@
-"""What memory is traded for: how long a step takes, and how many samples a second that makes."""
+"""The price of saving memory: the time of a step, and the samples a second that this makes."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from memlab.units import format_seconds
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step takes.
+    """The time of a step, and the samples that it processes.
 
     Attributes:
         seconds: a step, measured or, of a prediction, probably; None where that is not known.
@@ -32,7 +32,7 @@ class Cost:
 
 
 def cost(trace: Trace) -> Cost:
-    """What a step of a run takes."""
+    """Return the time and the samples of a run's step."""
     if trace.source == "measured":
         return Cost(trace.seconds_per_step, None, _samples(trace))
     return Cost(trace.likely_seconds, trace.least_seconds, _samples(trace))

@@ -1,4 +1,4 @@
-"""How a panel's words and buttons look, and what is said of each when a mouse rests on it."""
+"""Elements of a panel: its words and buttons in the panel's style, each with a text for the mouse that rests on it."""
 
 from collections.abc import Callable, Mapping
 from html import escape

@@ -1,4 +1,4 @@
-"""What a panel shows, to take away: a picture, tables, the call that gives the same; what a saved notebook keeps."""
+"""Exports of a panel: a picture, tables, the call that gives the same result, and HTML for a saved notebook."""
 
 import base64
 import csv
@@ -79,7 +79,7 @@ def links(view: View, runs_csv: str) -> str:
 
 
 def still(view: View, sentence: str) -> str:
-    """What a saved notebook shows of the panel, as HTML: title, picture, sentences, in the notebook's colours."""
+    """Return the HTML that a saved notebook keeps of the panel: title, picture and sentences, in its colours."""
     where = origin(view.trace, recorded=view.recorded)
     return (
         f"<p><b>{escape(view.heading)}</b>, {escape(where)}: {escape(facts(view.trace))}</p>"

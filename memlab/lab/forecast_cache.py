@@ -1,4 +1,4 @@
-"""What a panel has predicted before: bounded in bytes, of which the longest unused goes first."""
+"""A cache of a panel's predictions: bounded in bytes, the least recently used is dropped first."""
 
 import zlib
 from collections import OrderedDict
@@ -17,7 +17,7 @@ LOOKED_AT = 500  # when something alike is looked for
 
 @dataclass(frozen=True)
 class Case:
-    """What is predicted: a model with what is chosen for it, on a card.
+    """The inputs of one prediction: a model with the values of its controls, on a card.
 
     Attributes:
         chosen: the value of each control, by name.
@@ -83,7 +83,7 @@ class Remembered:
             self._drop(next(iter(self._kept)))
 
     def get(self, key: Hashable) -> Known | None:
-        """What was predicted for the case with this key, if that is known."""
+        """Return the prediction of the case with this key, or None if it is not in the cache."""
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)
@@ -91,7 +91,7 @@ class Remembered:
         return Known(Trace.from_json(zlib.decompress(entry.packed).decode()), entry.warning)
 
     def fits(self, key: Hashable) -> bool | None:
-        """Whether it fits the card; None where that is not known."""
+        """Return True if the case with this key fits the card; None if it is not in the cache."""
         return self._kept[key].fits if key in self._kept else None
 
     def in_line(self, case: Case, name: str) -> list[Case]:

@@ -157,7 +157,7 @@ class Guess:
         return "right" if percent == 0 else f"{percent}% too {'high' if error > 0 else 'low'}"
 
     def _limit(self) -> str:
-        """How near is near enough, where that is not plain."""
+        """Return a sentence on the tolerance of a guess in bytes that is not exact; else ``""``."""
         if self.choices or not round(100 * abs(self.error or 0.0)):
             return ""
         within = f"within {100 * self.tolerance:.3g}%"

@@ -13,7 +13,7 @@ TOLERANCE = 0.25  # of the truth: a guess of bytes that is as near as this count
 
 
 def guesses_file() -> Path:
-    """Where guesses are kept: beside the logbook, ``logbook-guesses.jsonl``.
+    """Return the path of the file that keeps guesses: ``logbook-guesses.jsonl``, beside the logbook.
 
     Raises:
         NotWritten: there is no home folder.
@@ -34,7 +34,7 @@ def append(question: str, answers: Sequence[int | str], actual: int | str, toler
 
 
 def score() -> str:
-    """How many guesses there were and how many were right, in a sentence. A question counts once, the first time.
+    """Return a sentence with the numbers of all and of right guesses. A question counts once, by its first guess.
 
     The file is of all notebooks, for a kernel does not know in which one it is, and a restart should lose nothing.
 
@@ -56,7 +56,7 @@ def score() -> str:
 
 
 def is_close(answer: int | str, actual: int | str | None, tolerance: float) -> bool:
-    """Whether an answer counts as right: bytes may be off by ``tolerance`` times the truth."""
+    """Return True if an answer counts as right: bytes may be off by ``tolerance`` times the truth."""
     if isinstance(answer, int) and isinstance(actual, int):
         return abs(answer / actual - 1) <= tolerance
     return answer == actual

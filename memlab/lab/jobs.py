@@ -46,11 +46,11 @@ class Stopping(threading.Event):
 
     @property
     def is_asked(self) -> bool:
-        """Whether it should end, for others than the job."""
+        """True if the job should end. To ask this way, as others than the job do, is not noted."""
         return super().is_set() or time.monotonic() > self._deadline
 
     def is_set(self) -> bool:
-        """Whether it should end, for the job, which then does."""
+        """Return True if the job should end. The job itself asks this way, and when it first heard so is kept."""
         asked = self.is_asked
         if asked and self._heard < 0:
             self._heard = time.monotonic()
@@ -58,7 +58,7 @@ class Stopping(threading.Event):
 
     @property
     def is_late(self) -> bool:
-        """Whether it should have ended :data:`GRACE` seconds ago and, if it was told, that is as long ago."""
+        """True if :data:`GRACE` seconds have passed since the end that was asked for, and since the job knew of it."""
         return self.is_asked and time.monotonic() >= max(self._deadline, self._heard) + GRACE
 
     @contextmanager
@@ -86,11 +86,11 @@ _of_all = threading.Lock()
 
 
 def _nothing() -> None:
-    """What is called where nobody wants to know."""
+    """Do nothing: the callback of a job whose caller gave none."""
 
 
 def is_crowded() -> bool:
-    """Whether, in the last minute, more wanted to compute on this machine than it has cores."""
+    """Return True if, in the last minute, more processes wanted to compute on this machine than it has cores."""
     try:
         return os.getloadavg()[0] > cores()
     except (AttributeError, OSError):  # Windows; nobody knows
@@ -208,13 +208,13 @@ class Worker:
         self.hush()
 
     def is_waiting(self, name: Hashable) -> bool:
-        """Whether a prediction of that name has yet to begin."""
+        """Return True if a prediction of that name has yet to begin."""
         with self._changed:
             return any(job.name == name for job in self._waiting)
 
     @property
     def works(self) -> bool:
-        """Whether somebody waits for what it does."""
+        """True if work is queued, or the current job is one that somebody waits for."""
         current = self._current
         return bool(self._waiting) or (current is not None and not current.is_idle)
 

@@ -1,4 +1,4 @@
-"""What a learner may choose next: predicted while nothing else is to be done, so that it is there when it is."""
+"""The choices that a learner may make next, which are predicted while nothing else is to be done."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -10,13 +10,14 @@ NEAR = 4  # values to each side of the one chosen
 
 
 def is_number(choice: Choice) -> bool:
-    """Whether its values are numbers, between which there may be others."""
+    """Return True if the values of a choice are numbers, between which there may be others."""
     return isinstance(choice, Range | Doubling)
 
 
 def neighbours(choices: Mapping[str, Choice], chosen: Mapping[str, Any], moved: str | None) -> Iterator[dict[str, Any]]:
-    """What may be chosen next, the likeliest first: the ends of the slider that moved last, what is beside it there,
-    then one step of each other control.
+    """Yield the values of all controls that may be chosen next, the likeliest first.
+
+    These are the ends of the slider that moved last, its nearest values, then one step of each other control.
 
     Args:
         chosen: what is chosen now.
@@ -33,7 +34,7 @@ def neighbours(choices: Mapping[str, Choice], chosen: Mapping[str, Any], moved: 
 
 
 def is_end(choices: Mapping[str, Choice], chosen: Mapping[str, Any], moved: str | None) -> bool:
-    """Whether the slider that moved last is at one of its ends."""
+    """Return True if the slider that moved last is at one of its ends."""
     name = _likeliest(choices, moved)
     return is_number(choices[name]) and chosen[name] in ends(choices[name])
 

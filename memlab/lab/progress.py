@@ -1,4 +1,4 @@
-"""How far a run has come, as the panel's picture shows it below the chart."""
+"""The progress of a run, as the panel's picture shows it below the chart."""
 
 from collections.abc import Sequence
 from statistics import median

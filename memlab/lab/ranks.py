@@ -33,7 +33,7 @@ def make_choice_of_ranks(values: Any) -> Choice:
 
 
 def of_train(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the settings on a panel is ``train``'s own."""
+    """Return the settings on a panel that are arguments of ``train``: all but the number of ranks."""
     return {name: value for name, value in settings.items() if name != WORLD_SIZE}
 
 

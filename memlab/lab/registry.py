@@ -17,7 +17,7 @@ class Shown(Protocol):
 
 
 class Place(NamedTuple):
-    """Where a panel is shown: the cell, if the front end names it, and which time that it ran."""
+    """The cell in which a panel is shown, if the front end names it, and the run of this cell that showed it."""
 
     cell: str | None
     time: str | None

@@ -1,4 +1,4 @@
-"""What a technique saves: the peak without it and with it, measured here and predicted for a card."""
+"""The memory that a technique saves: the peak without it and with it, measured here and predicted for a card."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ class Saving:
 
     @property
     def agrees(self) -> bool:
-        """Whether both pairs say the same: it saves, it costs, or it does neither."""
+        """True if measurement and prediction agree on the direction: the technique saves, costs, or does neither."""
         return _direction(self.measured) == _direction(self.predicted)
 
     def __str__(self) -> str:

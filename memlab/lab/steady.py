@@ -17,12 +17,12 @@ class Footprint(NamedTuple):
 
 
 def is_steady(steps: Sequence[Footprint]) -> bool:
-    """Whether the last step was like the one before it, and so will be those that follow."""
+    """Return True if the last step equals the one before it, so that later steps will be the same."""
     return len(steps) > 1 and steps[-1] == steps[-2]
 
 
 def unsteadiness(steps: Sequence[Footprint]) -> str:
-    """What to say where :data:`MOST_STEPS` steps have not become steady; ``""`` for fewer, and for steady ones."""
+    """Return a sentence if :data:`MOST_STEPS` steps have not become steady; ``""`` for fewer, and for steady ones."""
     if len(steps) < MOST_STEPS or is_steady(steps):
         return ""
     # What a step begins with may grow under a peak that is due to other things, as to batches of several sizes.

@@ -87,13 +87,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def _numbers(column: Iterable[object]) -> bool:
-    """Whether a column is of numbers: a value is no text, or all texts begin with a digit."""
+    """Return True if a column holds numbers: it has a value that is no text, or all its texts begin with a digit."""
     texts = [value for value in column if value != ""]
     return not all(isinstance(value, str) for value in texts) or all(str(value)[0].isdigit() for value in texts)
 
 
 def categories(runs: Mapping[str, Trace], heading: str = "at the peak") -> Table:
-    """What the bytes at the peak of each run are for: a row for each category, and the peak.
+    """Return a table of the bytes at the peak of each run: a row for each category, and the peak.
 
     Two runs are compared: a last column says how many times the first the second takes.
     """

@@ -1,4 +1,4 @@
-"""What the panel says in words: the same as its pictures, for a class room's last row and for screen readers."""
+"""The panel's sentences: they say the same as its pictures, for the last row of a classroom and for screen readers."""
 
 import re
 import traceback
@@ -16,7 +16,7 @@ ABOUT = "about this, until it is predicted exactly"  # said of :func:`memlab.lab
 
 
 def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
-    """What the pictures show, in a sentence or two, compared with the run before."""
+    """Return what the pictures show in a sentence or two, compared with the run before."""
     words = [capital(trace.sentence)]
     if trace.world_size > 1:
         words.append(f"That is rank {trace.rank}, of {trace.world_size} the one with the highest peak; {_sends(trace)}")
@@ -33,7 +33,7 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
 def prediction_summary(
     trace: Trace, before: Trace | None, warning: str = "", *, name: str = "", budget: int | None = None
 ) -> str:
-    """What would happen on the card, compared with the prediction before; the warning says what the trace does not."""
+    """Return what would happen on the card, compared with the prediction before; ``warning`` is a further sentence."""
     first = capital(f"{name}predicted for {_a(trace.device)}: {trace.sentence}")
     if trace.oom:
         # Its further sentences are ten lines on a projector; the trace has them.
@@ -58,7 +58,7 @@ def heading(trace: Trace, names: Iterable[str], model: str = "") -> str:
 
 
 def origin(trace: Trace, *, recorded: bool = False) -> str:
-    """Where a run comes from: ``predicted for a T4``."""
+    """Return the origin of a run in words: ``predicted for a T4``."""
     if trace.source == "about":
         return f"{ABOUT} for {_a(trace.device)}"
     if trace.source == "predicted":
@@ -91,13 +91,13 @@ def value_text(value: object) -> object:
 
 
 def run_name(trace: Trace) -> str:
-    """Where a run ran, and with which settings."""
+    """Return the device and the settings of a run, as text."""
     settings = (f"{name.replace('_', ' ')} {value}" for name, value in trace.settings.items())
     return ", ".join([trace.device, *settings])
 
 
 def recorded_summary(trace: Trace) -> str:
-    """Where a recorded run ran, and what it took there."""
+    """Return sentences on a recorded run: its device and settings, and the memory and time that it took."""
     words = [f"Recorded with torch {trace.torch_version} on {run_name(trace)}"]
     words.append(capital(trace.sentence))
     if trace.peak_reserved is not None:
@@ -160,7 +160,7 @@ def failure_sentence(error: BaseException, train: Train) -> str:
 
 
 def ending(trace: Trace | None, steps: int, stopped: bool) -> str:
-    """How a run of at most so many steps ended; None: before its first step had."""
+    """Return a sentence on how a run of at most ``steps`` steps ended; ``trace`` is None if it made no step."""
     if trace is None:
         return "Stopped before the first step. Ready."
     if trace.oom:

@@ -30,7 +30,7 @@ class Command:
 
     @classmethod
     def of_module(cls, module: str, *arguments: object) -> Self:
-        """What ``python -m module`` runs.
+        """Return the command that ``python -m module`` runs.
 
         Raises:
             BadValue: there is no such module.

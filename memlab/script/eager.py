@@ -1,4 +1,4 @@
-"""What a predicted script gets in the place of what a prediction cannot follow: compilers, processes of its own.
+"""Replacements, for a predicted script, of what a prediction cannot follow: compilers, processes of its own.
 
 Its process has an :class:`memlab.script.overlay.Overlay`, in which files are made.
 """

@@ -1,4 +1,4 @@
-"""What a predicted script may not do at all, whichever way it tries: Python tells of it before it is done.
+"""Actions that a predicted script may not take: Python's audit hook refuses them before they happen.
 
 These are Python's audit events. A library that writes files in a language of its own is not seen here.
 """
@@ -156,7 +156,7 @@ def _split(command: Any) -> list[str]:
 
 
 def _trains(words: list[str]) -> bool:
-    """Whether a command may train: a launcher, a shell with a script, Python with a script or a module, but for pip."""
+    """Return True if a command may train: a launcher, a shell with a script, Python with a script or module but pip."""
     if len(words) > 2 and _SHELL.fullmatch(PurePath(words[0]).name) and words[1].endswith("c"):
         return _trains(_split(words[2]))
     commands: list[list[str]] = [[]]

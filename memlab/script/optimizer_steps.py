@@ -1,4 +1,4 @@
-"""Where a step of a script ends: when every optimizer has stepped that is to step."""
+"""The end of a script's step: the moment when every optimizer that is to step has stepped."""
 
 import functools
 import weakref
@@ -130,7 +130,7 @@ class Steps:
             self._on_step()
 
     def _is_waiting(self) -> bool:
-        """Whether an optimizer has yet to step, which no other one does the work of (as one inside of another)."""
+        """Return True if an optimizer has yet to step, and no optimizer that has stepped updates its parameters."""
         late = [one for one in self._optimizers if id(one) not in self._given_up | self._stepped.keys()]
         if not late:
             return False

@@ -44,7 +44,7 @@ class Option:
         return self.flag.lstrip("-").replace("-", "_")
 
     def word(self, value: Any) -> str:
-        """What stands on the command line for this value; nothing for a switch that is off."""
+        """Return the argument on the command line for this value; ``""`` for a switch that is off."""
         if self.is_switch and isinstance(value, bool):
             return self.flag if value else ""
         return f"{self.flag}={value}"

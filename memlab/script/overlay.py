@@ -1,4 +1,4 @@
-"""What a predicted script writes goes to a folder that is thrown away, and what it reads back comes from there.
+"""Files of a predicted script: writes go to a folder that is thrown away, and reads see it in front of the real files.
 
 The script sees one tree of files: its own, where there are any, in front of those that are really there. ``open`` and
 the functions of ``os`` are exchanged in every module that is loaded. The process is the script's, so they stay so.
@@ -88,11 +88,11 @@ class Overlay:
     # Where a file is
 
     def holds(self, path: Any) -> bool:
-        """Whether it may really be written: an open file's number, a device, a file of the script's own."""
+        """Return True if a path may really be written: an open file's number, a device, a file of the script's own."""
         return isinstance(path, int) or not _parents(os.path.abspath(os.fsdecode(path))).isdisjoint(self._passed)
 
     def _passes(self, path: Any) -> bool:
-        """Whether it has no other name here: all of these, but what stands for other files."""
+        """Return True if a path is used as it is: it may be written, and does not lie in the overlay's own folder."""
         return self.holds(path) and (isinstance(path, int) or self._files not in _parents(os.path.abspath(path)))
 
     def _absolute(self, path: Any) -> str:
@@ -107,14 +107,14 @@ class Overlay:
         return os.path.join(self._files, self._absolute(path).replace(":", "").lstrip(os.sep))
 
     def _is_own(self, path: Any) -> bool:
-        """Whether a file that exists can be changed as it is."""
+        """Return True if an existing file can be changed in place: its path is used as it is, or the overlay has it."""
         return self._passes(path) or _really_exists(self._own(path))
 
     def _is_gone(self, path: Any) -> bool:
         return not self._gone.isdisjoint(_parents(self._absolute(path)))
 
     def _seen(self, path: Any) -> Any:
-        """What is really read."""
+        """Return the path to read from: the overlay's if it has the file or the script removed it, else the real."""
         if path is None or self._passes(path):
             return path
         own = self._own(path)
@@ -124,7 +124,7 @@ class Overlay:
         return _really_exists(self._seen(path))
 
     def _written(self, path: Any, *, keep: bool = False) -> Any:
-        """What is really written; with ``keep`` it goes on from what is there."""
+        """Return the path to write to; with ``keep`` the overlay's file begins as a copy of the existing one."""
         if self._passes(path):
             return path
         own, folder = self._own(path), os.path.dirname(self._absolute(path))
@@ -137,7 +137,7 @@ class Overlay:
         return own
 
     def _new(self, path: Any) -> Any:
-        """What is really written, where nothing may be yet."""
+        """Return the path to write to for a file that must not exist yet."""
         if self._exists(path):
             raise FileExistsError(17, "File exists", path)
         return self._written(path)
@@ -228,7 +228,7 @@ class Overlay:
 
 
 class _Entries:
-    """What ``os.scandir`` gives: to iterate, and to close."""
+    """The iterator and context manager that the replaced ``os.scandir`` returns."""
 
     def __init__(self, entries: Iterator[Any]):
         self._entries = entries

@@ -1,4 +1,4 @@
-"""How a script that runs out of memory fits: its own options and changes of its source, each tried in a prediction."""
+"""Plans for a script that runs out of memory: its own options and changes of its source, each tried in a prediction."""
 
 import os
 import re
@@ -50,7 +50,7 @@ class Move:
 
     @property
     def batches(self) -> int:
-        """How many smaller batches make one of those without the move; 1 if it is not about their size."""
+        """Number of smaller batches that replace one of the script's; 1 if the move does not change their size."""
         is_batch = self.option is not None and "batch" in self.option.name and isinstance(self.value, int)
         return self.option.value // self.value if self.option and is_batch else 1
 

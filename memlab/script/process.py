@@ -145,7 +145,7 @@ def _without_step(script: Command, run: ScriptRun, refused: list[str]) -> BadTra
 
 
 def _raised(script: Command, error: Exception) -> MemlabError:
-    """What the script raised, which has been shown as Python shows it, or the refusal that it tells of."""
+    """Return the error to report for one that the script raised: the refusal behind it, or ``ScriptFailed``."""
     refusal = _refusal_behind(error, lambda behind: behind.__cause__ or behind.__context__)
     if refusal and (str(refusal) in str(error) or _refusal_behind(error, lambda behind: behind.__cause__)):
         return refusal

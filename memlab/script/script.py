@@ -36,7 +36,7 @@ class Script(Command):
         until: str | None = None,
         **settings: Any,
     ) -> Trace:
-        """What :func:`memlab.predict` does with it; ``world_size`` is what ``torchrun`` would tell it.
+        """Predict the script, as :func:`memlab.predict` does; ``world_size`` is what ``torchrun`` would tell it.
 
         ``until="evaluation"`` or ``"saved"``: the script runs on behind its steps until it has done that too.
 
@@ -61,7 +61,7 @@ class Script(Command):
     def measure(
         self, *, steps: int = 3, device: str | None = None, budget: str | int | None = None, **settings: Any
     ) -> Trace:
-        """What :func:`memlab.measure` does with it; ``device`` is what the script trains on.
+        """Measure the script, as :func:`memlab.measure` does; ``device`` is what the script trains on.
 
         Raises:
             BadTrain, ScriptFailed, MemlabError: as :meth:`predict`.

@@ -63,7 +63,7 @@ class ScriptRun(Run):
 
     @property
     def progress(self) -> str:
-        """Where it is: ``"step 1 of 3, backward 12 of 40"``, as many as the step before it had."""
+        """Position of the run: ``"step 1 of 3, backward 12 of 40"``, where 40 is the number in the step before."""
         steps = self._followed
         known = f" of {steps.backwards_before}" if steps.backwards_before > steps.backwards else ""
         of = f" of {self._count}" if len(self.steps) < self._count else ""
@@ -116,7 +116,7 @@ class ScriptRun(Run):
         return self.trace()
 
     def _begin(self, undo: ExitStack) -> None:
-        """What a script does first is a part of its first step."""
+        """Set up the replacements for a predicted script; what it does before its first step counts as part of it."""
         if not self._device.computes:
             undo.enter_context(EAGER)
 

@@ -47,7 +47,7 @@ class Comparison:
 
     @cached_property
     def order(self) -> str:
-        """Where the two first allocate something else, as a sentence; empty where their beginnings cannot be compared.
+        """A sentence on the first allocation that differs; empty if the beginnings of the two cannot be compared.
 
         Both histories have to begin with nothing allocated, and their first allocations to be equal.
         """

@@ -68,7 +68,7 @@ class SnapshotExplanation:
 
     @property
     def when(self) -> str:
-        """That moment in words."""
+        """The moment that the snapshot explains, in words."""
         if self.replay.failure:
             return "when the request failed"
         return "at the peak" if self.replay.snapshot.trace else "at the end"

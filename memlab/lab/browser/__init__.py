@@ -1,1 +1,1 @@
-"""What browsers are given: JavaScript and CSS, as they are."""
+"""The JavaScript and CSS of the panel, as browsers run it."""

@@ -123,7 +123,7 @@ class _Places:
             raise BadValue(f"{most} points are too few for the menus of {session.title!r}: allow more.")
 
     def count(self, name: str) -> int:
-        """How many values a control has."""
+        """Return the number of values that a control has."""
         return len(self.kept[name])
 
     def add(self, name: str, *values: Any) -> bool:
@@ -166,7 +166,7 @@ def _ends(choice: Choice) -> tuple[Any, Any]:
 
 
 def _least(choice: Choice, value: Any) -> list[Any]:
-    """What a control must have: all of a menu; of a slider where it begins and the end that is further away."""
+    """Return the values that a control must have: all of a menu; of a slider the first and the end further away."""
     if isinstance(choice, Range | Doubling):
         place = choice.options.index if isinstance(choice, Doubling) else float
         return _once(value, max(_ends(choice), key=lambda end: abs(place(end) - place(value))))

@@ -75,7 +75,7 @@ def packed(grid: Grid) -> str:
 
 
 def unpacked(text: str) -> dict[str, Any]:
-    """What :func:`packed` has packed; its steps are still in shared parts."""
+    """Return the object that :func:`packed` has packed; its steps are still in shared parts."""
     return dict(json.loads(zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)))
 
 
