@@ -17,7 +17,7 @@ from memlab.tracking.internals import size_of_group
 
 @dataclass(frozen=True)
 class Collective:
-    """What one operator of ``torch.distributed`` sends.
+    """The traffic of one operator of ``torch.distributed``.
 
     Attributes:
         tensors, group: which arguments are the tensors whose bytes count, and the ranks that take part.

@@ -18,7 +18,7 @@ _jit: Any = torch.jit  # whose types lack it, and a script reads comments on typ
 
 
 def is_imported() -> bool:
-    """Whether PyTorch's compiler is there. To import it takes seconds: it is not asked for, only looked for."""
+    """Return True if PyTorch's compiler is loaded. Importing it takes seconds, so it is only looked for."""
     return hasattr(compiler_frontend(), STANCE)
 
 

@@ -1,4 +1,4 @@
-"""What autograd does in place, and not under a dispatch mode.
+"""Operations that autograd does in place, but not under a dispatch mode.
 
 PyTorch's engine and a few of its formulas ask ``at::isTensorSubclassLike``, which says yes to everything under a
 dispatch mode, and then do out of place what they would do in place. Here it is done in place again, so that an
@@ -69,7 +69,7 @@ def in_place(func: Any, args: tuple[Any, ...], made_by: Any, *, written: bool) -
 
 
 def _is_accumulation(held: torch.Tensor, arriving: torch.Tensor) -> bool:
-    """Whether the engine adds a gradient to one that nobody else holds.
+    """Return True if the engine adds a gradient to one that nobody else holds.
 
     The conditions are those of ``can_accumulate_inplace`` in ``torch/csrc/autograd/input_buffer.cpp``.
     """

@@ -124,7 +124,7 @@ def current_node() -> Any:
 
 
 def called_by_engine() -> bool:
-    """Whether autograd's engine, or one of its formulas, calls the operator that a dispatch mode sees now.
+    """Return True if autograd's engine, or one of its formulas, calls the operator that a dispatch mode sees now.
 
     It does where no Python stands between: the mode was called by the function that started backward or, in a thread
     of autograd's own, by none. The reader's hooks and ``torch.autograd.Function`` are Python.
@@ -139,7 +139,7 @@ def called_by_engine() -> bool:
 
 
 def reference_counts(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """How often C++ refers to a tensor and to its storage.
+    """Return the C++ reference counts of a tensor and of its storage.
 
     None where PyTorch does not tell: then gradients are accumulated out of place, and an X-rayed step can peak higher
     than a plain one.
@@ -177,7 +177,7 @@ def switch_dispatch_key(name: str, on: bool) -> None:
 
 
 def is_default_generator(generator: torch.Generator | None) -> bool:
-    """Whether this is the generator of the process, or none is named, which means the same."""
+    """Return True for the generator of the process, or for None, which means the same."""
     if generator is None:
         return True
     return getattr(generator, "_cdata", None) == torch.default_generator._cdata  # type: ignore[attr-defined]
@@ -190,8 +190,10 @@ def exclude_dispatch_key(name: str, on: bool) -> None:
 
 
 def is_composite(func: Any) -> bool:
-    """Whether an operator is made of others, with no kernel of its own. A mode sees it whole where autograd has not
-    taken it apart: in ``torch.inference_mode`` and below tensor subclasses. Lost without the name: what it does inside.
+    """Return True if an operator is composed of others and has no kernel of its own.
+
+    A mode sees it whole where autograd has not taken it apart: in ``torch.inference_mode`` and below tensor subclasses.
+    Lost without the name: what it does inside.
     """
     if not hasattr(func, "has_kernel_for_dispatch_key"):
         return False
@@ -202,18 +204,18 @@ def is_composite(func: Any) -> bool:
 
 
 def is_fake(kind: type) -> bool:
-    """Whether tensors of this type are shapes without numbers, as the compiler and DTensor make."""
+    """Return True if tensors of this type have shapes and no numbers, like those that the compiler and DTensor make."""
     return kind.__module__.startswith("torch._subclasses.")
 
 
 def is_view(func: Any) -> bool:
-    """Whether all results of an operator are views of its arguments. Lost without the name: a little time."""
+    """Return True if all results of an operator are views of its arguments. Lost without the name: a little time."""
     returns = func._schema.returns if hasattr(func, "_schema") else ()
     return bool(returns) and all(value.alias_info and not value.alias_info.is_write for value in returns)
 
 
 def is_higher_order(func: Any) -> bool:
-    """Whether an operator takes operators.
+    """Return True if an operator takes operators as arguments.
 
     Lost without the name: a DTensor that draws, or flex attention, fails in an X-rayed step, in PyTorch's words.
     """
@@ -221,7 +223,10 @@ def is_higher_order(func: Any) -> bool:
 
 
 def keys_of_higher_order(without: str) -> tuple[Any, str, Any] | None:
-    """Where such operators look up the keys of a call, by the module and the name, and what leaves a key out of them.
+    """Return the module and the name of the function that computes the dispatch keys of a higher-order operator's call,
+    and a replacement that leaves out the key ``without``; None where PyTorch lacks the names.
+
+    Such operators know nothing of fallthrough kernels. Lost without the names: in a run they fail, in PyTorch's words.
 
     They know nothing of fallthrough kernels. Lost without the names: in a run they fail, in PyTorch's words.
     """
@@ -234,7 +239,7 @@ def keys_of_higher_order(without: str) -> tuple[Any, str, Any] | None:
 
 
 def higher_order_kernel(func: Any, device: str) -> Any:
-    """What an operator that takes operators does on a kind of device, made of ordinary ones; None without a kernel."""
+    """Return the Python kernel of a higher-order operator on a kind of device, made of ordinary ones, or None."""
     keys = (getattr(torch._C.DispatchKey, name) for name in (device.upper(), "CompositeExplicitAutograd"))
     return next((func.py_kernels[key] for key in keys if key in func.py_kernels), None)
 
@@ -261,7 +266,7 @@ def compiler_frontend() -> Any:
 
 
 def sharding_propagator() -> Any:
-    """What works out the shapes of DTensors; None where they are not in use.
+    """Return the class that works out the shapes of DTensors; None where they are not in use.
 
     Lost without the name: their operators on shapes of the whole are taken for work.
     """
@@ -270,7 +275,7 @@ def sharding_propagator() -> Any:
 
 
 def size_of_group(group: Any) -> int:
-    """How many ranks take part in a collective, by its process group: the name of one, or the object in C++.
+    """Return the number of ranks in a collective, by its process group: the name of one, or the object in C++.
 
     Lost without the names: bytes sent to other ranks are not counted, in words.
     """
@@ -278,7 +283,7 @@ def size_of_group(group: Any) -> int:
 
 
 def ranks_of_group(group: Any) -> list[int]:
-    """Which ranks take part in a collective, by their numbers among all.
+    """Return the ranks that take part in a collective, by their numbers among all.
 
     Lost without the names: as of :func:`size_of_group`.
     """
@@ -300,7 +305,7 @@ def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def in_compiled_code() -> bool:
-    """Whether a call of something that was given to ``torch.compile`` is in progress.
+    """Return True while a call of something that was given to ``torch.compile`` is in progress.
 
     Lost without the name: the note of it in the trace.
     """

@@ -1,4 +1,6 @@
-"""What each storage was for. Labels are given after the step.
+"""The category of each storage, found after the step.
+
+Whether a storage was an activation or a temporary is only known once it is known when it was freed.
 
 What a storage was for (an activation, a temporary) is only known once it is known when it was freed.
 """
@@ -23,7 +25,7 @@ class Marks:
 
 
 def label(record: Record, marks: Marks) -> Category:
-    """What the storage was for."""
+    """Return the category of a storage."""
     if record.resident:
         return record.resident
     if record.external:
@@ -41,7 +43,7 @@ def label(record: Record, marks: Marks) -> Category:
 
 
 def _purpose(record: Record, marks: Marks) -> tuple[Category, list[int]]:
-    """What the storage was for if it lived to the first of some moments."""
+    """Return the category of a storage that lives to one of some moments, and those moments (indices of events)."""
     if record.recomputed:
         return Category.RECOMPUTED, marks.recompute_ends
     if record.phase is Phase.FORWARD:
@@ -52,6 +54,6 @@ def _purpose(record: Record, marks: Marks) -> tuple[Category, list[int]]:
 
 
 def _alive_at(record: Record, moments: list[int]) -> bool:
-    """Whether the record still lived at the first of the moments (ascending) after its birth."""
+    """Return True if the record still lived at the first of the moments (ascending) after its birth."""
     index = bisect_right(moments, record.born)
     return index < len(moments) and (record.freed is None or record.freed >= moments[index])

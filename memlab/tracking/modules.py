@@ -1,4 +1,4 @@
-"""Which module is at work, in forward, in backward and while a checkpoint runs its forward again.
+"""The module at work: in forward, in backward, and while a checkpoint runs its forward again.
 
 ``torch.utils.module_tracker.ModuleTracker`` tells the same, at some 180 µs for every call of a module
 (CPU, torch 2.13), many times what a small layer itself takes.
@@ -63,7 +63,7 @@ class ModulesAtWork:
 
     @property
     def in_forward(self) -> bool:
-        """Whether a module's forward is running."""
+        """True while the forward of a module is running."""
         return bool(self._stack)
 
     def leave_backward(self) -> None:

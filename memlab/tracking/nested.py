@@ -25,7 +25,7 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
 
 
 def is_wrapper(kind: type) -> bool:
-    """Whether tensors of this type hold their numbers in other tensors: DTensor, jagged tensors, torchao's.
+    """Return True if tensors of this type hold their numbers in other tensors: DTensor, jagged tensors, torchao's.
 
     They say so themselves, by PyTorch's protocol for subclasses.
     """

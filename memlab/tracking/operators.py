@@ -1,4 +1,4 @@
-"""What is known of each operator, looked up once in a process."""
+"""The properties of each operator, looked up once in a process."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ _known: dict[int, Operator] = {}  # by id: operators live for ever, and hash slo
 
 
 def operator(func: Any) -> Operator:
-    """What is known of an operator."""
+    """Return the properties of an operator."""
     known = _known.get(id(func))
     if known is None:
         known = _known[id(func)] = Operator(func)

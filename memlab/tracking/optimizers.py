@@ -1,4 +1,4 @@
-"""Whether an optimizer is making a step."""
+"""An optimizer's step at work, followed by hooks before and after it."""
 
 import weakref
 from collections.abc import Callable

@@ -119,7 +119,7 @@ def _draw(operator: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _on_the_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the numbers will be in the host's memory."""
+    """Return True if the operator puts its numbers in the host's memory."""
     # randperm on a card asks again, with the result as its ``out``.
     tensor = next((value for value in (*args, kwargs.get("out")) if isinstance(value, torch.Tensor)), None)
     if tensor is not None:

@@ -1,4 +1,4 @@
-"""What DTensor does beside the work: it runs an operator on shapes of the whole, to know the shape of its result."""
+"""DTensor's propagation of shapes, hidden from trackers: it runs an operator on whole shapes to find the result's."""
 
 import functools
 from collections.abc import Iterator

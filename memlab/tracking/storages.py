@@ -30,7 +30,7 @@ class Allocator(Protocol):
 
 
 class Record:
-    """What is known of one storage. ``born`` is an index into the step's events, -1 if older than the step."""
+    """The record of one storage. ``born`` is an index into the step's events, -1 if older than the step."""
 
     __slots__ = (
         "block",
@@ -248,7 +248,7 @@ class Storages:
         """An operator takes or gives a parameter that was not known as one."""
 
     def _failure(self, asked: int | None) -> OutOfMemory:
-        """What is known of an allocation of ``asked`` bytes that fails now."""
+        """Return the facts of an allocation of ``asked`` bytes that fails now."""
         raise NotImplementedError
 
 

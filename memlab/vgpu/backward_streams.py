@@ -15,7 +15,7 @@ from memlab.vgpu.node_order import CUDAS
 
 
 class BackwardStreams:
-    """Which stream work goes to, for the loop and for backward.
+    """The stream of the work at hand, in the loop and in backward.
 
     Args:
         blocks: takes blocks for the stream that work goes to.

@@ -103,7 +103,7 @@ OUR_OWN: dict[Any, Callable[..., Any]] = {
 
 
 def way_of(operator: Any) -> Callable[..., Any] | None:
-    """How an operator that CUDA has no kernel for is taken apart there; None for all others."""
+    """Return the decomposition of an operator that CUDA has no kernel for; None for all others."""
     if operator in OUR_OWN:
         return OUR_OWN[operator]
     whole = operator.overloadpacket in _WHOLE

@@ -1,4 +1,4 @@
-"""Which of its plans cuDNN runs, and the workspace that the plan takes meanwhile.
+"""The plan that cuDNN runs, among its candidates, and the workspace that it takes meanwhile.
 
 The rules are those of ``run_single_conv`` in ATen's ``Conv_v8.cpp``.
 """

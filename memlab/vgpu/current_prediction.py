@@ -17,7 +17,7 @@ STREAMS = 32  # of one priority; after that many PyTorch begins with the first a
 
 @dataclass
 class Prediction:
-    """What one prediction knows.
+    """The state of one prediction.
 
     Attributes:
         card: what is predicted for.
@@ -102,12 +102,12 @@ def current() -> Prediction:
 
 
 def is_predicting() -> bool:
-    """Whether this thread is inside a prediction."""
+    """Return True if this thread is inside a prediction."""
     return getattr(_thread, "prediction", None) is not None
 
 
 def is_beside() -> bool:
-    """Whether a predicting thread, or a library for it, has started this thread. It has no card."""
+    """Return True if a predicting thread, or a library for it, has started this thread. It has no card."""
     return getattr(_thread, "beside", False)
 
 

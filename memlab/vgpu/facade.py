@@ -55,7 +55,7 @@ class ByNumber:
 
 
 class OnDevice:
-    """What ``torch.cuda.device`` is: a context in which nothing changes."""
+    """The replacement for ``torch.cuda.device``: a context in which nothing changes."""
 
     def __init__(self, device: Any = None):
         card_device(device)

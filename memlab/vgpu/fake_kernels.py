@@ -1,4 +1,4 @@
-"""What PyTorch's fake kernels lack, or get wrong for CUDA: shapes, storages, and where results are."""
+"""Corrections of PyTorch's fake kernels for CUDA: shapes, storages, and the devices of results."""
 
 from collections.abc import Callable, Sequence
 from math import prod

@@ -93,7 +93,7 @@ class VirtualGpu(Device):
 
     @property
     def is_lower_bound(self) -> bool:
-        """Whether results have sizes that only a real card knows."""
+        """True if results have sizes that only a real card knows."""
         return bool(self._prediction.sized)
 
     def tracker(self, budget: int | None) -> VirtualTracker:
@@ -144,7 +144,7 @@ class VirtualGpu(Device):
             lift_on_the_host(before)
 
     def _explain(self, error: Exception) -> None:
-        """What the loop itself has raised may come of what was guessed in this step.
+        """Add to an error of the loop the guesses that it may come of.
 
         Raises:
             Unpredictable: something would have been chosen, and nothing was.

@@ -1,4 +1,4 @@
-"""What the card's allocator did in a prediction, in the form in which PyTorch keeps it of a real card.
+"""The history of the card's allocator in a prediction, in the form in which PyTorch records it of a real card.
 
 The format is that of ``torch.cuda.memory._dump_snapshot``, which ``python -m torch.cuda._memory_viz`` and
 pytorch.org/memory_viz read. Two things are other than on a card: sizes are those of blocks, not what was asked for, so
@@ -48,7 +48,7 @@ class _Event:
 
     @property
     def frames(self) -> list[dict[str, Any]]:
-        """What the viewer shows as a stack, the innermost first."""
+        """The frames that the viewer shows as a stack, the innermost first."""
         what = self.category if self.action == "alloc" else self.action
         return _frames(((self.module or self.phase, 0, self.operator), (self.phase, 0, what), *self.lines))
 
@@ -63,7 +63,7 @@ class _Event:
 
 
 class History:
-    """What an allocator does, with the operator, the module and the reader's own lines that it was done for.
+    """The history of an allocator, with the operator, the module and the reader's own lines behind each event.
 
     Args:
         blocks: the allocator.
@@ -83,7 +83,7 @@ class History:
         self._events.append(event)
 
     def belongs(self, record: Record) -> None:
-        """What was allocated last is for this storage; what is for none is workspace."""
+        """Assign the last allocation to this storage; one that is assigned to none is workspace."""
         self._events[-1].record = record
 
     def end_step(self) -> None:

@@ -47,7 +47,7 @@ def draw(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def bring_home(mode: Any, out: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """What ``out``, a copy on the host of ``source`` on the card, is: real, but for large floats."""
+    """Return ``out``, a copy on the host of ``source`` on the card, as a real tensor; large floats stay fake."""
     if out.device.type != "cpu" or (out.is_floating_point() and out.numel() > SMALL):
         return out
     if out.numel() == 1 and not values.is_known(source):
@@ -66,7 +66,7 @@ def write(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
 
 @cache
 def _is_factory(func: Any) -> bool:
-    """Whether an operator makes a tensor of numbers that it is not given: ``empty``, ``randn``, ``arange``."""
+    """Return True if an operator makes a tensor of numbers that it is not given: ``empty``, ``randn``, ``arange``."""
     arguments = func._schema.arguments if hasattr(func, "_schema") else ()
     names = {argument.name for argument in arguments}
     takes_tensors = any("Tensor" in str(argument.type) for argument in arguments)

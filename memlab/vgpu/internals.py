@@ -182,7 +182,7 @@ def set_node_number(node: Any, number: int) -> None:
 
 
 def fake_store() -> Any:
-    """What a process group needs to begin with, where no other rank will ever ask it. Makes the backend ``fake`` known.
+    """Return a store for a process group where no other rank will ask it; make the backend ``fake`` known.
 
     Raises:
         NoVirtualGpu: this PyTorch has no such backend.
@@ -273,7 +273,7 @@ def by_own_formula(keys: Any, operator: torch._ops.OpOverload, *args: Any, **kwa
 
 
 def _bit_of(backend: str) -> int:
-    """What all dispatch keys of a backend have in common."""
+    """Return the bits that all dispatch keys of a backend have in common."""
     dense, autograd = (torch_c.DispatchKeySet(getattr(DispatchKey, key + backend)) for key in ("", "Autograd"))
     return int(dense.raw_repr() & autograd.raw_repr())
 

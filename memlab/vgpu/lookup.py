@@ -1,4 +1,4 @@
-"""Which card is meant: by its name, by a description, or by what CUDA tells of one."""
+"""The lookup of a card: by its name, by a description, or by what CUDA tells of one."""
 
 import re
 from dataclasses import replace

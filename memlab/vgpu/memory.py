@@ -96,7 +96,7 @@ class VirtualMemory:
         return self.card.room if self.blocks.allowed is None else min(self.blocks.allowed, self.card.room)
 
     def out_of_memory(self, segment: int) -> str:
-        """What PyTorch says on the card when it cannot get a segment of so many bytes."""
+        """Return PyTorch's message for a segment of so many bytes that does not fit on the card."""
         blocks = self.blocks
         return cuda_message(
             segment,

@@ -44,7 +44,7 @@ aten = torch.ops.aten
 
 
 def engine_device(tensor: Any) -> torch.device:
-    """Where C++ believes a fake tensor to be (rule 3). Python's ``tensor.device`` does not ask this."""
+    """Return the device that C++ believes a fake tensor to be on (rule 3), which ``tensor.device`` does not ask."""
     try:
         device = tensor.fake_device
     except AttributeError:  # a wrapper that wants to be asked itself: an error here would end the process
@@ -145,7 +145,7 @@ class VirtualMode(FakeTensorMode):
         return out
 
     def _shapes(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator gives, without numbers."""
+        """Return the results of the operator, as fake tensors without numbers."""
         given = kwargs
         if "generator" in kwargs:  # shapes do not depend on it, and nothing is to be drawn from it
             given = {name: value for name, value in kwargs.items() if name != "generator"}
@@ -181,7 +181,7 @@ class VirtualMode(FakeTensorMode):
             raise
 
     def _work_out(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What is not remembered: all that is sparse, among others."""
+        """Return the results of an operator that the cache does not answer, such as every sparse one."""
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if any(map(_is_readers_own, given)):
             args, kwargs = tree_map(_plain, (args, kwargs))
@@ -224,12 +224,12 @@ def on_the_card(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(64)  # a loop may make its classes anew each time
 def has_own_rules(kind: Any) -> bool:
-    """Whether tensors of a class say themselves what operators do with them: DTensor, quantized weights of torchao."""
+    """Return True if a tensor class says itself what operators do with it: DTensor, quantized weights of torchao."""
     return not issubclass(kind, FakeTensor) and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def _is_readers_own(value: Any) -> bool:
-    """Whether it is a tensor of the host, of a class without rules of its own: PyTorch makes no fake one of such."""
+    """Return True for a host tensor of a class without rules of its own, of which PyTorch makes no fake tensor."""
     kind: Any = type(value)
     is_real = issubclass(kind, torch.Tensor) and not issubclass(kind, FakeTensor)
     return is_real and kind not in _PLAIN and not has_own_rules(kind)

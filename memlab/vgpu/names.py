@@ -1,4 +1,4 @@
-"""What the virtual GPU is called: by its reader, by PyTorch's dispatcher, and by autograd's engine.
+"""The names of the virtual GPU: for its reader, for PyTorch's dispatcher, and for autograd's engine.
 
 The reader sees "cuda": it is what people write, and what PyTorch's own Python looks for. The dispatcher sees the
 private-use slot, under the slot's own name: a kernel registered for CUDA would be there for a real card too, and a slot

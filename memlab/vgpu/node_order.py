@@ -18,7 +18,7 @@ CUDAS = 1 << 62  # CUDA's numbers begin here, so that they are known from those 
 
 
 class NodeOrder:
-    """What the one thread has counted since a prediction began, and which part of it CUDA's backward would have."""
+    """The numbers of autograd nodes since a prediction began, and those that CUDA's backward would have given."""
 
     def __init__(self) -> None:
         self._start = next_node_number()
@@ -28,7 +28,7 @@ class NodeOrder:
         self._running = False
 
     def run(self, run_backward: Callable[..., Any], outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """What Python calls for ``backward`` and ``grad``: its arguments are those of ``_engine_run_backward``."""
+        """Run ``backward`` or ``grad`` in Python's place: the arguments are those of ``_engine_run_backward``."""
         if self._running:  # a backward pass within another runs in the other's thread
             return run_backward(outputs, *args, **kwargs)
         if self._mixed:

@@ -1,4 +1,4 @@
-"""What changes in PyTorch's own Python while predictions run, in any thread.
+"""The changes in PyTorch's own Python while predictions run, in any thread.
 
 Each change asks whether this thread is predicting, and is otherwise what was there before. The first prediction makes
 the changes, and the last one to end takes them away: outside of predictions PyTorch is as it was.
@@ -290,7 +290,7 @@ def _quiet(logger: Any) -> Callable[..., Any]:
 
 
 def _on_its_device(group: Callable[..., Any]) -> Callable[..., Any]:
-    """What C++ says of a device is what its engine believes; optimizers and clipping choose foreach by it."""
+    """Return ``group`` with the card in place of the engine's device; by it optimizers and clipping choose foreach."""
 
     def grouped(*args: Any) -> dict[tuple[Any, Any], Any]:
         return {(CARD if on == ENGINE else on, dtype): rest for (on, dtype), rest in group(*args).items()}
@@ -350,7 +350,7 @@ class _Version(ModuleType):
 
     @property
     def cuda(self) -> str | None:
-        """That of a build with CUDA; bitsandbytes would load a library for it, which fails without a driver."""
+        """CUDA's version if the build has CUDA; bitsandbytes gets the real one, as it fails without a driver."""
         real: str | None = vars(self)["cuda"]
         asks = sys._getframe(1).f_globals.get("__name__", "")
         return CUDA if real is None and is_predicting() and not asks.startswith("bitsandbytes.") else real

@@ -30,7 +30,7 @@ _MASTER = ("127.0.0.1", "29500")  # torchrun's own: nobody is asked there
 
 
 def check_ranks(world_size: int | None, global_rank: int) -> None:
-    """Whether there can be such a rank. ``None`` is a loop that trains alone, without a process group.
+    """Raise an error unless the rank can exist. A ``world_size`` of None is a loop that trains alone.
 
     Raises:
         BadValue: if not.
@@ -92,7 +92,7 @@ _ON_THE_CARD = Patches(_changes)
 
 
 def with_results(mode: Any, args: tuple[Any, ...], out: Any) -> Any:
-    """What a collective gives: its tensors, and work that is done and has them, for who waits (DDP's reducer)."""
+    """Return a collective's tensors with work that is already done, for those who wait for it (DDP's reducer)."""
     if not isinstance(out, tuple):
         return out
     tensors, _ = out

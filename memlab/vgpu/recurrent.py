@@ -176,7 +176,7 @@ class _Steps:
     """``FullLayer``: as many sequences in each step."""
 
     def given(self, tensor: Tensor) -> Any:
-        """What both directions are given."""
+        """Return the input in the form that both directions take: a tensor for each step."""
         return tensor.unbind(0)
 
     def forward(self, cell: Cell, given: Any, state: State, weights: Weights) -> tuple[Tensor, State]:

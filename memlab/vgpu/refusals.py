@@ -1,4 +1,4 @@
-"""What cannot be predicted, in words: the line, the reason, and what to do."""
+"""Errors for what cannot be predicted: the line, the reason, and what to do."""
 
 import linecache
 import sys
@@ -59,7 +59,7 @@ def called(func: Any) -> str:
 
 
 def in_head_of_while() -> bool:
-    """Whether that line is the condition of a ``while``."""
+    """Return True if the line at work is the condition of a ``while``."""
     return linecache.getline(*_place(None)).lstrip().startswith("while ")
 
 
@@ -71,7 +71,7 @@ def _place(error: BaseException | None, frame: FrameType | None = None) -> tuple
 
 @cache
 def is_readers_own(file: str) -> bool:
-    """Whether code is the reader's own: not Python's, nor installed, nor memlab's. A notebook's cells are."""
+    """Return True if code is the reader's own: not Python's, nor installed, nor memlab's. A notebook's cells are."""
     path = Path(file)
     installed = _INSTALLED & set(path.parts) or file.startswith("<frozen ")
     return not installed and not any(path.is_relative_to(folder) for folder in _LIBRARIES)
@@ -133,7 +133,7 @@ def bare_number(error: BaseException) -> WrongDevice:
 
 
 def guessed(lines: Iterable[str]) -> str:
-    """What an error is told that may come of guesses at these lines."""
+    """Return the note for an error that may come of guesses at these lines."""
     return (
         f"In this prediction, numbers that only a real card knows were guessed at {', '.join(lines)}: a float is 1, an "
         "integer 0. If this error comes of one, give that number by hand, or with `--guess LINE=NUMBER`."
@@ -141,7 +141,7 @@ def guessed(lines: Iterable[str]) -> str:
 
 
 def nothing_chosen(lines: Iterable[str]) -> str:
-    """What a trace says of results whose size a prediction does not know."""
+    """Return the note for a trace with results whose size a prediction does not know."""
     return (
         f"How much is chosen at {', '.join(lines)} depends on numbers that only a real card knows. Here nothing is, so "
         "the peak is at least this."

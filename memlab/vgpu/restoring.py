@@ -1,4 +1,4 @@
-"""What existed before a prediction is as it was, when the prediction is over.
+"""The restoration of what existed before a prediction, when it is over.
 
 A loop may use a module or an optimizer that was made outside of it. In a prediction their tensors become the card's,
 and state is added; afterwards all of it must be gone. So before a prediction begins, everything of PyTorch's that the
@@ -25,7 +25,7 @@ _CONTAINERS = (dict, list, set, tuple, deque)
 
 
 class Belongings:
-    """What a loop can reach, as it is now.
+    """The state of what a loop can reach, to put back later.
 
     Args:
         roots: the loop and its arguments.
@@ -120,7 +120,7 @@ _PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device
 
 
 def _holds_fake(value: Any, depth: int = 4) -> bool:
-    """Whether it is a fake tensor, or a container that holds one, however deep within reason."""
+    """Return True for a fake tensor, or a container that holds one, ``depth`` levels deep at most."""
     if isinstance(value, _CONTAINERS) and depth:
         return any(_holds_fake(item, depth - 1) for item in _held(value))
     return isinstance(value, FakeTensor)
@@ -151,7 +151,7 @@ def _refill(container: Any, copy: Any) -> None:
 
 
 def _named_by(value: Any) -> Iterator[Any]:
-    """What a function or a class of the reader's own can name."""
+    """Yield the values that a function or a class of the reader's own can name."""
     if isinstance(value, type):
         if is_readers_own(getattr(sys.modules.get(value.__module__), "__file__", None) or __file__):
             yield from vars(value).values()

@@ -185,7 +185,7 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
 
 
 class _Places:
-    """What ``torch.load`` asks where each storage belongs. Every one stays on the host, but is noted."""
+    """The callable that tells ``torch.load`` where each storage goes: all to the host; those for the card are noted."""
 
     def __init__(self, map_location: Any):
         self._map_location = map_location

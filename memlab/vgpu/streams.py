@@ -99,7 +99,7 @@ class Event:
 
 
 class OnStream:
-    """What ``torch.cuda.stream`` is: a context in which work goes to a stream, or to the same as before for None."""
+    """The replacement for ``torch.cuda.stream``: work within it goes to a stream, or for None to the one before."""
 
     def __init__(self, stream: Stream | None):
         self._stream = stream or current_stream()

@@ -180,7 +180,7 @@ def _readers_own(cls: type) -> type:
 
 
 def is_own_parameter(tensor: torch.Tensor) -> bool:
-    """Whether it is a parameter of somebody's own class, with its own idea of how it moves."""
+    """Return True for a parameter of a subclass of ``nn.Parameter`` that has its own way to move between devices."""
     kind = type(tensor)
     return issubclass(kind, nn.Parameter) and kind is not nn.Parameter and not is_lazy(tensor)
 

@@ -74,7 +74,7 @@ def data(real: Any) -> property:
 
 
 def _is_of_the_card(tensor: torch.Tensor) -> bool:
-    """Whether C++ has it for a tensor of the card: it was made there, or stands in the place of one that was."""
+    """Return True if C++ takes a tensor for one of the card: it was made there, or replaces one that was."""
     return isinstance(tensor, FakeTensor) and (tensor.fake_device == CARD or tensor.__dict__.get(_AWAY, False))
 
 
@@ -99,7 +99,7 @@ def _shapeless(storage: torch.UntypedStorage) -> torch.UntypedStorage:
 
 
 def _of_data(value: torch.Tensor) -> dict[str, Any]:
-    """What Python's side of a tensor says of its data."""
+    """Return the attributes of a tensor's Python object that describe its data."""
     return {"memlab_value": value.__dict__.get("memlab_value"), _AWAY: value.device != CARD}
 
 
@@ -133,7 +133,7 @@ def keeping_buffers(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _moved(parameter: torch.nn.Parameter, fn: Callable[..., Any]) -> torch.nn.Parameter:
-    """What ``fn`` makes of it, in the same object where it has bytes to move."""
+    """Return the tensor that ``fn`` makes of a parameter, in the same object where it has bytes to move."""
     with torch.no_grad():
         made = fn(parameter)
     if is_lazy(parameter) or made is parameter:

@@ -52,7 +52,7 @@ def cell_ended() -> None:
 
 
 def changes() -> Iterator[Change]:
-    """What changes in PyTorch's Python while predictions run."""
+    """Yield the changes of PyTorch's Python while predictions run."""
     for read, set_ in _known():
         yield torch_c, read, where(is_predicting, partial(_get, read), getattr(torch_c, read))
         yield torch_c, set_, where(is_predicting, partial(_set, read), getattr(torch_c, set_))

@@ -1,4 +1,4 @@
-"""What a fake tensor answers in a prediction, where PyTorch's own fake tensors answer for another purpose."""
+"""The answers of fake tensors in a prediction, where PyTorch's own fake tensors answer for another purpose."""
 
 from collections.abc import Callable
 from typing import Any
@@ -137,7 +137,7 @@ def lazy_of_the_card(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_lazy_of_the_card(tensor: torch.Tensor) -> bool:
-    """Whether a lazy parameter, which has no bytes yet, was moved to the card."""
+    """Return True if a lazy parameter, which has no bytes yet, was moved to the card."""
     return tensor.__dict__.get(_LAZY, False)
 
 
@@ -226,7 +226,7 @@ def _new_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_card(value: Any) -> bool:
-    """Whether an argument names the card."""
+    """Return True if an argument names the card."""
     if isinstance(value, str):
         return value.partition(":")[0] == CARD.type
     return type(value) is int or (isinstance(value, torch.device) and value.type == CARD.type)

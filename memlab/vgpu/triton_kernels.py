@@ -59,7 +59,7 @@ class _Finder(MetaPathFinder):
 
 
 def _pytorch_asks() -> bool:
-    """Whether it is a file of PyTorch's that imports something now."""
+    """Return True if the import in progress was started by a file of PyTorch."""
     frame: FrameType | None = sys._getframe(2)  # below find_spec
     while frame is not None and frame.f_globals.get("__name__", "").startswith("importlib."):
         frame = frame.f_back

@@ -26,5 +26,5 @@ class _Typed(type):
 
 
 def typed(kind: Any) -> type:
-    """What takes the place of a class of ``torch.cuda``."""
+    """Return the replacement for a class of ``torch.cuda``, such as ``FloatTensor``."""
     return _Typed(kind.__name__, (), {"dtype": kind.dtype})

@@ -79,12 +79,12 @@ class _Unknown(Exception):
 
 
 def value_of(tensor: torch.Tensor) -> Value | None:
-    """What is known of a tensor on the card."""
+    """Return the known value of a tensor on the card, or None."""
     return tensor.__dict__.get("memlab_value")
 
 
 def is_known(tensor: torch.Tensor) -> bool:
-    """Whether the numbers of a tensor on the card are known for certain."""
+    """Return True if the numbers of a tensor on the card are known for certain."""
     value = value_of(tensor)
     return value is not None and value.origin.certain
 
@@ -144,7 +144,7 @@ def numbers(tensor: torch.Tensor, *, asked: bool = True) -> torch.Tensor:
 
 
 def truth(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """What an operator answers that compares whole tensors; True, as a guess, where that is unknown."""
+    """Return the answer of an operator that compares whole tensors; True, as a guess, where that is unknown."""
     results: list[Any] = []
     certain = False
     with suppress(Exception):
@@ -185,7 +185,7 @@ def sized_at_least(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def written(func: Any) -> tuple[tuple[int, str], ...]:
-    """Which of its arguments an operator writes to: place and name."""
+    """Return the arguments that an operator writes to: place and name."""
     known = _written.get(id(func))  # by id: operators live for ever, and hash slowly
     if known is None:
         known = _UNSAID.get(func, ())
@@ -218,7 +218,7 @@ def note_guess() -> str:
 
 
 def has_value(item: Any, floats: int = FEW) -> bool:
-    """Whether it is a tensor on the card that is small enough to have a value: of so many floats, if it is one."""
+    """Return True for a tensor on the card that is small enough to have a value; ``floats`` is the limit for floats."""
     if not isinstance(item, FakeTensor) or item.fake_device != CARD or item.layout is not torch.strided:
         return False
     count = item.numel()
@@ -253,7 +253,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
 def _on_the_host(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stand_in: Callable[[FakeTensor], torch.Tensor]
 ) -> list[Any]:
-    """What the operator gives there, with a real tensor in the place of each that has no numbers."""
+    """Return the operator's results on the host, with a real tensor from ``stand_in`` for each that has no numbers."""
 
     def real(argument: Any) -> Any:
         if isinstance(argument, torch.device):
@@ -268,13 +268,13 @@ def _on_the_host(
 
 
 def _says_of_floats(args: tuple[Any, ...]) -> bool:
-    """Whether truths made from these arguments say something of floats that nobody knows."""
+    """Return True if truths made from these arguments say something of floats that nobody knows."""
     tensors = (leaf for leaf in tree_leaves(args) if isinstance(leaf, FakeTensor))
     return any(t.dtype.is_floating_point if (v := value_of(t)) is None else v.origin.of_floats for t in tensors)
 
 
 def _is_all(func: Any, out: FakeTensor) -> bool:
-    """Whether it is True where all of its argument is."""
+    """Return True if the operator acts as ``all``, and so is True where all of its argument is."""
     return func.overloadpacket in _TRUE or (func.overloadpacket in _ALL and out.dtype is torch.bool)
 
 
@@ -327,12 +327,12 @@ def _moves(func: Any) -> bool:
 
 
 def _is_only_moved(tensor: torch.Tensor) -> bool:
-    """Whether there are more floats than are worked with."""
+    """Return True if a tensor has more floats than operators are worked out for."""
     return tensor.numel() > FEW and (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 def _values(given: Any) -> list[Value]:
-    """What is known of an argument, or of each in a list of them."""
+    """Return the known values of an argument, or of each tensor in a list of them."""
     tensors = given if isinstance(given, tuple | list) else (given,)
     known = (value_of(tensor) for tensor in tensors if isinstance(tensor, FakeTensor))
     return [value for value in known if value is not None]

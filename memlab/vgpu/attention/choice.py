@@ -1,4 +1,4 @@
-"""Which kernel CUDA chooses for scaled dot product attention."""
+"""The choice of the kernel that CUDA runs for scaled dot product attention."""
 
 from typing import Any
 
@@ -106,7 +106,7 @@ def _types(card: Card) -> tuple[torch.dtype, ...]:
 
 
 def _alignment(card: Card, dtype: torch.dtype) -> int:
-    """What the size of a head must be a multiple of."""
+    """Return the number that the size of an attention head must be a multiple of."""
     if card.sm >= 80 or (card.sm >= 70 and dtype in HALF):
         return 8 if dtype in HALF else 4
     return 1

@@ -1,4 +1,4 @@
-"""Whether Inductor pads the matrices of a product to whole pieces of 16 bytes, as tensor cores like them.
+"""Inductor's decision to pad the matrices of a product to whole pieces of 16 bytes, as tensor cores like them.
 
 Inductor times both on the card (``torch/_inductor/fx_passes/pad_mm.py``). Here its own code runs on fake tensors, and
 what it would time is estimated, as seconds of a step are (``memlab/vgpu/time``). On an H200 the six products with a
@@ -35,7 +35,7 @@ def changes(speed: Speed) -> Iterator[Change]:
 
 
 def milliseconds(function: Callable[[], object], *, speed: Speed) -> float:
-    """What the operators of a function on fake tensors would probably take on the card."""
+    """Return the milliseconds that the operators of a function on fake tensors would probably take on the card."""
     with _Timing(speed) as timing:
         function()
     return 1000 * timing.seconds

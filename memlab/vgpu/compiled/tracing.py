@@ -118,7 +118,7 @@ def _here(answer: Answer, real: Answer) -> Answer:
 
 
 def _asked_again(known: Any) -> Any:
-    """What asks a card once and remembers the answer: here it asks this prediction's, and remembers nothing else."""
+    """Return a replacement for a cached function about the card: it asks, and caches, this prediction's card alone."""
     asks = getattr(known, "__func__", known)  # of a method of a class
     asked = _here(cache(asks.__wrapped__), asks)
     return asked if asks is known else type(known)(asked)

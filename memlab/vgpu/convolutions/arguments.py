@@ -14,7 +14,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is said of a convolution beside its tensors, for two or three spatial dimensions.
+    """The arguments of a convolution other than its tensors, for two or three spatial dimensions.
 
     Signals are images of one row, as ATen takes them (``view1d_as_2d``).
     """

@@ -35,7 +35,7 @@ def forward(work: Work, x: View, w: View, y: View, settings: Settings) -> None:
 
 
 def begins_as_input(x: View, settings: Settings) -> bool:
-    """Whether the result is as large as the input at first, and never smaller: ``slow_conv_transpose3d_cuda``."""
+    """Return True if the result is at first as large as the input, never smaller: ``slow_conv_transpose3d_cuda``."""
     return settings.transposed and len(x.shape) == 5 and settings.groups == 1
 
 

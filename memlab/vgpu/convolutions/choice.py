@@ -26,7 +26,7 @@ def suggests_channels_last(first: View, second: View) -> bool:
 
 
 def is_depthwise(x: View, w: View, settings: Settings) -> bool:
-    """Whether each group is one channel of the input."""
+    """Return True if each group has one channel of the input."""
     groups = settings.groups
     return not settings.transposed and groups > 1 and x.shape[1] == groups and w.shape[0] % groups == 0
 

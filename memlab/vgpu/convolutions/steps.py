@@ -1,4 +1,4 @@
-"""What a convolution does with memory, in its order: ``_convolution`` and ``convolution_backward``."""
+"""The allocations of a convolution, in their order: ``_convolution`` and ``convolution_backward``."""
 
 from functools import lru_cache
 from typing import Any

@@ -57,7 +57,7 @@ class View:
 
     @cached_property
     def is_channels_last(self) -> bool:
-        """Whether ``suggest_memory_format`` says so: ``is_channels_last_strides_2d`` and ``_3d`` of c10."""
+        """True if ``suggest_memory_format`` says channels last: ``is_channels_last_strides_2d`` and ``_3d`` of c10."""
         if len(self.shape) not in (4, 5) or self.strides[1] == 0:
             return False
         least = 0
@@ -69,7 +69,7 @@ class View:
         return True
 
     def has_format(self, channels_last: bool) -> bool:
-        """Whether it is contiguous in that memory format."""
+        """Return True if the view is contiguous in that memory format."""
         wanted = dense_strides(self.shape, channels_last)
         return all(size == 1 or one == other for size, one, other in zip(self.shape, self.strides, wanted, strict=True))
 

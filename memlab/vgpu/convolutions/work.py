@@ -28,7 +28,7 @@ class Work:
 
     @contextmanager
     def scope(self) -> Iterator[list[int]]:
-        """What is held from here on is freed at the end, the newest first."""
+        """Free the buffers that are held within this context when it ends, the newest first."""
         held: list[int] = []
         self._scopes.append(held)
         yield held

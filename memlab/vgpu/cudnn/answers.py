@@ -1,4 +1,4 @@
-"""What cuDNN answers: from what ships with memlab, from what was asked before, or now."""
+"""The answers of cuDNN: from what ships with memlab, from earlier questions, or from a question now."""
 
 from functools import cache
 

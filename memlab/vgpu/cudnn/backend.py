@@ -147,7 +147,7 @@ class Descriptor:
         return list(buffer[: self._get(name, type_, most, buffer)])
 
     def count(self, name: str) -> int:
-        """How many descriptors an attribute has."""
+        """Return the number of descriptors that an attribute has."""
         return self._get(name, "BACKEND_DESCRIPTOR", 0, None)
 
     def fill(self, name: str, empty: list["Descriptor"]) -> list["Descriptor"]:

@@ -62,7 +62,7 @@ class Client:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is of no use to ask."""
+        """True if asking cuDNN failed so often that it is not asked again."""
         return self._failures >= FAILURES
 
     def _exchange(self, line: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What cuDNN is asked: one convolution, or one of its gradients, as ATen would ask for it."""
+"""The question to cuDNN: one convolution, or one of its gradients, as ATen would ask for it."""
 
 from dataclasses import astuple, dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""What cuDNN was asked in other processes: a file in the user's cache, a line an answer."""
+"""The answers that cuDNN gave in other processes: a file in the user's cache, a line an answer."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which cuDNN there is to ask."""
+"""The installed cuDNN that can be asked."""
 
 import platform
 import re

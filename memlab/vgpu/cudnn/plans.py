@@ -1,4 +1,4 @@
-"""Which plan ATen would run for a convolution, and the workspace that it takes.
+"""The plan that ATen would run for a convolution, and the workspace that it takes.
 
 The rules are those of ATen's ``Conv_v8.cpp``: the engines that cuDNN's heuristics propose, best first, then those of
 its fallback list, without those whose numbers ATen does not allow (``filterEngineConfigs``). The first that makes a

@@ -70,7 +70,7 @@ def unique(count: int) -> int:
 
 
 def bits_of(number: int) -> int:
-    """How many bits the keys up to ``number`` have: ``cuda::cub::get_num_bits``."""
+    """Return the number of bits of keys up to ``number``: ``cuda::cub::get_num_bits``."""
     return max(number, 1).bit_length()
 
 

@@ -77,7 +77,7 @@ def _addmm_activation(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[S
 
 
 def _adds_a_bias(bias: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether ``addmm`` goes to cublasLt: ``isInputCompliesAddmmCudaLt`` of ``Blas.cpp``."""
+    """Return True if ``addmm`` goes to cublasLt: ``isInputCompliesAddmmCudaLt`` of ``Blas.cpp``."""
     return (
         bias.shape in (second.shape[1:], (1, second.shape[1]))
         and bias.is_contiguous()

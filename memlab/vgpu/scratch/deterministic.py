@@ -1,4 +1,4 @@
-"""What is written by an index with deterministic algorithms: CUDA goes by ``index_put_``, which sorts it first."""
+"""Writes through an index with deterministic algorithms: CUDA goes by ``index_put_``, which sorts it first."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is written by indices, and gradients of what was looked up: there indices are sorted first."""
+"""Writes through indices, and gradients of lookups: in both, CUDA sorts the indices first."""
 
 from collections.abc import Iterable
 from math import prod
@@ -86,7 +86,7 @@ def _mask(indices: Iterable[Any]) -> torch.Tensor | None:
 
 
 def _count(mask: torch.Tensor, value: torch.Tensor) -> int:
-    """How many are true, as far as that is known: on the host, or by as many values."""
+    """Return the number of true entries, as far as it is known: on the host, or by as many values."""
     if _is_on_host(mask):
         with unset_fake_temporarily():
             return int(mask.count_nonzero())

@@ -154,7 +154,7 @@ def _segments_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
 
 
 def _bounds(lengths: torch.Tensor | None, offsets: torch.Tensor | None) -> Iterable[int]:
-    """Where segments begin, summed from a zero and their lengths; or the lengths, which offsets tell."""
+    """Return the allocations of the segments' bounds: lengths summed from a zero, or lengths from the offsets."""
     if lengths is None:
         return () if offsets is None else (_bytes(offsets) - offsets.element_size(),)
     width = lengths.element_size()

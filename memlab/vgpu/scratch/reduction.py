@@ -1,4 +1,4 @@
-"""How CUDA divides a reduction (sum, mean, max, norm) among thread blocks, and the buffer that this takes.
+"""CUDA's division of a reduction (sum, mean, max, norm) among thread blocks, and the buffer that it takes.
 
 Where several blocks work on one output they meet in global memory: a buffer of partial results and a counter
 for every group of blocks. The rules are those of ``setReduceConfig`` in PyTorch's ``ATen/native/cuda/Reduce.cuh``; the
@@ -98,7 +98,7 @@ def _joined(dims: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _vector(reduced: list[tuple[int, int]], kept: list[tuple[int, int]], offset: int) -> int:
-    """How many outputs one thread loads at once (``get_output_vec_size``)."""
+    """Return the number of outputs that one thread loads at once (``get_output_vec_size``)."""
     vector = VECTOR
     for count in [offset, kept[0][0], *(stride for _, stride in reduced), *(stride for _, stride in kept[1:])]:
         while count % vector:

@@ -1,4 +1,4 @@
-"""What a rule is: the order in which an operator allocates its results and what it needs beside them."""
+"""The form of a rule: the order in which an operator allocates its results and what it needs beside them."""
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Remark:
-    """What the reader should know of what is allocated here, in a sentence."""
+    """A sentence that the reader should know about an allocation."""
 
     sentence: str
 

@@ -34,7 +34,7 @@ RULES = {operator: rule for kind in KINDS for operator, rule in kind.RULES.items
 def scratch(
     card: Card, func: Any, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any] | None = None
 ) -> Sequence[Step]:
-    """What the operator allocates, in order; () where that is its results alone."""
+    """Return the allocations of an operator, in order; () where it allocates its results alone."""
     rule = RULES.get(func.overloadpacket)
     if rule is None or _is_on_the_host(out):
         return ()
@@ -42,7 +42,7 @@ def scratch(
 
 
 def _is_on_the_host(out: Any) -> bool:
-    """Whether the host has made it, of tensors whose numbers are not known there either."""
+    """Return True if the result is on the host, made of tensors whose numbers are not known there either."""
     first = out[0] if isinstance(out, tuple | list) and out else out
     return isinstance(first, torch.Tensor) and first.device.type == "cpu"
 

@@ -18,7 +18,7 @@ NOT_KNOWN = (
 
 
 def coalesced(parts: Parts, shape: torch.Size) -> Parts:
-    """What a tensor of this shape consists of once it is coalesced."""
+    """Return the parts of a coalesced tensor of this shape."""
     count, dims = parts.count, parts.indices.shape[0]
     flat = flattened(parts.indices, shape, copied=True)
     held = [_empty(count), _empty(count)]  # origIndices, uniqueOffsets

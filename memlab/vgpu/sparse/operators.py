@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 
 def way_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Callable[..., Any] | None:
-    """How an operator is taken apart that is given a sparse tensor of the card, or makes one; None for all others."""
+    """Return the decomposition of an operator that takes or makes a sparse tensor of the card; None for all others."""
     way = WAYS.get(id(func))  # by id: operators live for ever, and hash slowly
     if way is None:
         return None
@@ -34,7 +34,7 @@ def way_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Cal
 
 
 def _lists_sparse(args: Sequence[Any]) -> bool:
-    """Whether one is in a list, as ``_foreach_add_`` has two."""
+    """Return True if one of the arguments is a list with a sparse tensor, as ``_foreach_add_`` has two."""
     return any(isinstance(given, list) and any(map(is_sparse, given)) for given in args)
 
 
@@ -43,7 +43,7 @@ def _coalesce(tensor: Tensor) -> Tensor:
 
 
 def _once(tensor: Tensor) -> Parts:
-    """What it consists of once it is coalesced, be it for this operator alone."""
+    """Return the parts of a tensor once it is coalesced, be it for this operator alone."""
     parts = parts_of(tensor)
     return parts if parts.is_coalesced else coalesced(parts, tensor.shape)
 
@@ -59,7 +59,7 @@ def _clone(tensor: Tensor, *, memory_format: torch.memory_format | None = None) 
 
 
 def _is_stolen(parts: Parts) -> bool:
-    """Whether the engine takes a gradient over as it is, and copies it only because a mode holds its parts as well.
+    """Return True if the engine takes a gradient over as it is, and copies it only because a mode holds its parts too.
 
     Its conditions are in ``accumulate_grad.h``.
     """

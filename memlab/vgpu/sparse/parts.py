@@ -1,4 +1,4 @@
-"""What a sparse tensor on the card consists of, and what it answers about itself."""
+"""The parts of a sparse tensor on the card, and the answers to questions about it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,18 +27,18 @@ class Parts:
 
     @property
     def count(self) -> int:
-        """How many entries there are."""
+        """Number of entries."""
         return self.values.shape[0]
 
 
 def parts_of(tensor: torch.Tensor) -> Parts:
-    """What a sparse tensor on the card consists of."""
+    """Return the parts of a sparse tensor on the card."""
     parts: Parts = tensor.__dict__["memlab_parts"]
     return parts
 
 
 def is_sparse(value: Any) -> bool:
-    """Whether it is a sparse tensor on the card."""
+    """Return True if the value is a sparse tensor on the card."""
     return isinstance(value, FakeTensor) and "memlab_parts" in value.__dict__
 
 

@@ -1,1 +1,1 @@
-"""How long a step takes at least on a card, and how long probably."""
+"""The time of a step on a card: the least it can take, and an estimate."""

@@ -81,19 +81,19 @@ class Clock:
         self._since = self.now()
 
     def now(self) -> float:
-        """How long the step has probably taken so far: as :meth:`likely_seconds`, for each moment."""
+        """Return the probable seconds of the step so far: as :meth:`likely_seconds`, for each moment."""
         return max(self._launched, *self._busy.values()) if self._busy else 0.0
 
     def least_seconds(self) -> float:
-        """What the step takes at least."""
+        """Return the seconds that the step takes at least."""
         return least_seconds(self.streams, self._speed)
 
     def likely_seconds(self) -> float | None:
-        """What it probably takes; None where it takes turns with other ranks."""
+        """Return the seconds that the step probably takes; None where it takes turns with other ranks."""
         return None if self._in_turn else self._alone() + self._exposed()
 
     def communication(self) -> str:
-        """What that takes for granted of other ranks, in a sentence; or ``""``."""
+        """Return a sentence on what the estimate assumes of other ranks; or ``""``."""
         return "" if self._in_turn else self._link.sentence(self._exposed())
 
     def _alone(self) -> float:

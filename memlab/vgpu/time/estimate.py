@@ -1,4 +1,4 @@
-"""How long a step probably takes: the roofline with an efficiency for each kind of operator.
+"""The estimated time of a step: the roofline with an efficiency for each kind of operator.
 
 Kernels reach a part of the card's peak, each kind its own part; none is shorter than some microseconds; and the host
 has to launch them, which it does meanwhile, so the slower of the two counts. Kernels wait for all their bytes: nothing

@@ -1,4 +1,4 @@
-"""How long collectives take: what a rank sends, by the ring algorithms, over the slowest link on its way.
+"""The time of collectives: what a rank sends, by the ring algorithms, over the slowest link on its way.
 
 Ranks are taken to be numbered machine by machine, and cards of a machine that send to others share its network. A
 collective begins when what was launched before it is done, and goes on beside what is launched after it, as NCCL's do:
@@ -61,7 +61,7 @@ class Link:
         return min(self._speed.link, self._speed.network * min(machines.values()) / CARDS_OF_A_MACHINE)
 
     def sentence(self, exposed: float) -> str:
-        """What the estimated time assumes, if anything is sent; ``exposed`` are the seconds without overlap."""
+        """Return a sentence on what the estimate assumes of other ranks; ``exposed``: seconds without overlap."""
         if not self._sent:
             return ""
         busy, overlap = format_seconds(self._busy), format_seconds(max(0.0, self._busy - exposed))

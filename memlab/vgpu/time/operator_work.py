@@ -1,4 +1,4 @@
-"""What an operator does: floating-point operations and the bytes that it cannot do without."""
+"""The work of an operator: floating-point operations and the bytes that it cannot do without."""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 
 class Kind(StrEnum):
-    """What limits an operator, as far as its name tells."""
+    """The limit of an operator's speed, as far as its name tells."""
 
     PRODUCT = "matrix product"
     ATTENTION = "attention"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 class Work:
-    """What one operator does. Compared by identity: operators that are alike share it.
+    """The work of one operator. Compared by identity: operators that are alike share it.
 
     Attributes:
         kind: what it is.
@@ -69,12 +69,12 @@ class Work:
         self.tf32 = may_use_tf32(kind, dtype) if flops else False
 
     def is_still_so(self) -> bool:
-        """Whether ``torch.backends`` allow now what they allowed then."""
+        """Return True if ``torch.backends`` allow now what they allowed when this was counted."""
         return not self.flops or self.tf32 == may_use_tf32(self.kind, self.dtype)
 
 
 def may_use_tf32(kind: Kind, dtype: torch.dtype) -> bool:
-    """Whether ``torch.backends`` let products of this type run in TF32."""
+    """Return True if ``torch.backends`` let products of this type run in TF32."""
     if dtype is not torch.float32 or kind is Kind.ATTENTION:
         return False
     backends: Any = torch.backends  # whose stubs lack some of it
@@ -86,7 +86,7 @@ NOTHING = Work(Kind.MEMORY, torch.float32, 0, 0, 0, 0)
 
 
 def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Work:
-    """What an operator does that was called so and gave ``out``; ``NOTHING`` for views."""
+    """Return the work of an operator that was called so and gave ``out``; ``NOTHING`` for views."""
     known = operator(func)
     if known.is_view or known.is_composite or known.collective or func.overloadpacket in _NOTHING:
         return NOTHING

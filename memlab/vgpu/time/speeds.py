@@ -1,4 +1,4 @@
-"""How fast a card multiplies numbers of one type."""
+"""A card's speed of multiplying numbers of one type."""
 
 import torch
 
