@@ -302,7 +302,7 @@ class Tracker(Storages, TorchDispatchMode):
         return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, operator(self._op).name)
 
     def _see_workspace(self, func: Any, args: tuple[Any, ...], out: Any, first: int | None) -> None:
-        """Note workspace, the bytes that the allocator counts and no tensor explains; a decrease goes before ``first``."""
+        """Note workspace, bytes that the allocator counts and no tensor explains; a decrease goes before ``first``."""
         if operator(func).is_view:
             return
         current, peak = self._allocator.read_and_reset_peak()
