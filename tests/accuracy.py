@@ -61,12 +61,12 @@ class Row:
 
     @property
     def fits(self) -> bool:
-        """Whether there are peaks to compare: memory ran out on neither side."""
+        """True if there are peaks to compare, because memory ran out on neither side."""
         return not (self.said or self.predicted_said)
 
     @property
     def verdict(self) -> bool:
-        """Whether memory runs out on both sides or on none, with the same words."""
+        """True if memory runs out on both sides with the same words, or on neither."""
         return masked(self.said) == masked(self.predicted_said)
 
     @property
@@ -81,12 +81,12 @@ class Row:
 
     @property
     def equal(self) -> bool:
-        """Whether the prediction is right: the verdict, and where it fits every byte."""
+        """True if the prediction is right: the verdict, and every byte of the peak where memory suffices."""
         return self.verdict and (not self.fits or self.recorded[0] == self.predicted[0])
 
     @property
     def holds_reserved(self) -> bool:
-        """Whether the peak reserved is within 3%."""
+        """True if the peak reserved is within 3% of the recorded one, or there is none to compare."""
         return not self.fits or abs(self.reserved_error) <= 0.03
 
 
@@ -118,12 +118,12 @@ def of_this_torch(folder: Path = RECORDINGS) -> list[dict[str, Any]]:
 
 
 def everything(name: str) -> bool:
-    """Whether to compare a case: always."""
+    """Return True: every case is compared."""
     return True
 
 
 def in_turn(number: int, count: int) -> Callable[[str], bool]:
-    """Whether a case is compared on the card with this ``number`` of ``count``: each on one of them."""
+    """Return a function that is True for the cases to compare on card ``number`` of ``count``: each on one of them."""
     return lambda name: zlib.crc32(name.encode()) // 3 % count == number  # // 3: what is held out is spread, too
 
 
@@ -180,7 +180,7 @@ def predicted(case: Case, card: str) -> Trace | None:
 
 
 def estimates(trace: Trace) -> dict[str, int]:
-    """What the rules that people use would say, in bytes; nothing where nothing is learned."""
+    """Return the peaks that common rules of thumb estimate, in bytes; empty where no weight is trained."""
     weights = max(trace.timeline.get(Category.PARAMETER, [0]))
     if not weights:
         return {}
@@ -200,7 +200,7 @@ def known_misses(card: str, file: Path = KNOWN) -> set[str]:
 
 
 def shortfalls(found: list[Row]) -> list[str]:
-    """Where these cases, known misses among them, fall short of the goal, a sentence each."""
+    """Return where these cases, known misses among them, fall short of the goal, a sentence each."""
     fitting = [row for row in found if row.fits]
     shares = (
         ("equal to the byte", 0.90, [row.equal for row in fitting]),
@@ -213,7 +213,7 @@ def shortfalls(found: list[Row]) -> list[str]:
 
 
 def complaints(found: list[Row], known: set[str]) -> list[str]:
-    """What is wrong and not known, or known and not wrong any more, a sentence each."""
+    """Return what is wrong and not known, or known and not wrong any more, a sentence each."""
     said = []
     for row in found:
         if row.name in known:
@@ -301,7 +301,7 @@ def write(fresh: list[dict[str, str]], file: Path = ROWS, page: Path = PAGE) -> 
 
 
 def wrong_in_turn(holdout: bool) -> list[str]:
-    """What is wrong in the held out or the open cases, and not known; each compared on one card."""
+    """Return what is wrong and not known in the held out or the open cases, each compared on one card."""
     recordings, said = of_this_torch(), []
     for number, recording in enumerate(recordings):
         held_out = {name for name, case in recording["cases"].items() if case["holdout"]}

@@ -54,7 +54,7 @@ def _seeded():
 
 @pytest.fixture(autouse=True)
 def _own_search_path(monkeypatch):
-    """What a test puts on ``sys.path``, as loading a script does, is not there for the next one.
+    """Restore ``sys.path`` after a test, so that what loading a script puts there is gone for the next one.
 
     With ``tests/cluster`` on it, ``import deepspeed`` would find ``tests/cluster/deepspeed``.
     """

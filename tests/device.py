@@ -1,4 +1,4 @@
-"""Which device the tests that measure are run on: the CPU, or what MEMLAB_TEST_DEVICE says (`make test-cuda`: cuda)."""
+"""The device of tests that measure: the CPU, or the one in MEMLAB_TEST_DEVICE (`make test-cuda`: cuda)."""
 
 import os
 

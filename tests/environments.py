@@ -45,7 +45,7 @@ def python_of(version: str) -> str:
 
 
 def pinned(*extras: str, without: Collection[str] = ()) -> list[str]:
-    """What memlab needs, and some of its extras, in the versions that were tested: a line each, as pip reads it."""
+    """Return the requirements of memlab and some extras, in the versions that were tested: a line each, for pip."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = [line for extra in extras for line in project["optional-dependencies"][extra]]
     named = {_name(line) for line in (*project["dependencies"], *optional)}

@@ -72,7 +72,7 @@ def page(notebook: Path) -> nbformat.NotebookNode:
 
 
 def config(folder: Path, asked: argparse.Namespace) -> Config:
-    """What Voila is told; what its user has configured for other pages is left out."""
+    """Return the settings for Voila, which leave out what its user has configured for other pages."""
     from voila.voila_identity_provider import VoilaIdentityProvider
 
     server = {
@@ -95,7 +95,7 @@ def config(folder: Path, asked: argparse.Namespace) -> Config:
 
 
 def warnings(asked: argparse.Namespace) -> list[str]:
-    """What whoever starts the kiosk must know."""
+    """Return the warnings for whoever starts the kiosk."""
     said = {NETWORK: asked.ip not in ("127.0.0.1", "localhost"), ANYBODY: asked.no_token}
     return [text for text, is_so in said.items() if is_so]
 

@@ -1,4 +1,4 @@
-"""What real GPUs allocated, replayed: every address, every segment.
+"""Traces of real GPUs, replayed on the simulated allocator: every address, every segment.
 
 The traces are gzipped JSON, recorded with ``torch.cuda.memory._record_memory_history``; they stand in
 the folder that MEMLAB_TRACES names, by default ``../shared/traces``.

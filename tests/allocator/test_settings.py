@@ -82,7 +82,7 @@ def test_rule_10_with_more_to_spare():
 
 
 def collected(allowed):
-    """What is held after three segments of 30, 40 and 50 MiB became free, in this order, and 60 MiB are needed."""
+    """Return the segments, in MiB, that are left of 30, 40 and 50 MiB, freed in this order, once 60 MiB are needed."""
     allocator = CachingAllocator(allowed=allowed, settings=Settings(threshold=0.5))
     for size in (30, 40, 50):
         allocator.release(allocator.allocate(size * MIB))

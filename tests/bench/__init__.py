@@ -1,4 +1,4 @@
-"""What memlab costs, measured beside the plain thing in one run. ``python -m tests.bench`` prints it.
+"""The cost of memlab, measured beside the plain loop in one run. ``python -m tests.bench`` prints it.
 
 Nothing here is asserted: times depend on the machine and on what else it does.
 """

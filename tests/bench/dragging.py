@@ -1,4 +1,4 @@
-"""How soon a panel answers when a slider is dragged, a key pressed or a card chosen, in a real browser.
+"""The response time of a panel when a slider is dragged, a key pressed or a card chosen, in a real browser.
 
 The panels of notebooks 00 and 06, with GPT-2 small predicted. Nothing trains.
 """

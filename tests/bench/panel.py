@@ -1,4 +1,4 @@
-"""What the live panel costs and how soon it answers, in a real JupyterLab with a real browser."""
+"""The cost of the live panel and its response time, in a real JupyterLab with a real browser."""
 
 import copy
 import statistics

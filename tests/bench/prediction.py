@@ -1,4 +1,4 @@
-"""How long a prediction takes, the first in a process and those after it."""
+"""The time that a prediction takes, the first in a process and those after it."""
 
 import resource
 import statistics

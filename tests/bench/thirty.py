@@ -91,7 +91,7 @@ def kernel() -> Iterator[BlockingKernelClient]:
 
 
 def run(client: BlockingKernelClient, code: str) -> str:
-    """What the code prints."""
+    """Return what the code prints."""
     told: list[str] = []
 
     def hear(message: dict) -> None:

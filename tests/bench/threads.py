@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def run(by: str, batch_size: str, width: str) -> float:
-    """What :func:`milliseconds` starts."""
+    """Return the milliseconds of a step, in the process that :func:`milliseconds` starts."""
     import torch
 
     from memlab import measure

@@ -20,7 +20,7 @@ HELD_OUT_BATCHES = 8
 
 @dataclass(frozen=True)
 class Setting:
-    """How large the comparison is; ``parts`` is into how many the lean loop cuts a batch."""
+    """The size of the comparison; ``parts`` is the number of parts that the lean loop cuts a batch into."""
 
     size: str
     batch_size: int

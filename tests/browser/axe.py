@@ -1,4 +1,4 @@
-"""What axe-core finds serious on a page."""
+"""The serious findings of axe-core on a page."""
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page

@@ -120,7 +120,7 @@ def wait_for_all_cells(page: Page, meanwhile: Callable[[], None] = lambda: None)
 
 
 def save(page: Page, file: Path) -> dict:
-    """What the notebook's file has in it, once the notebook that is open has been saved."""
+    """Save the notebook that is open, and return the content of its file."""
     before = file.stat().st_mtime_ns
     page.keyboard.press("Control+s")
     for _ in range(600):

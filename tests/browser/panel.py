@@ -55,7 +55,7 @@ class Panel:
         expect(self.box.get_by_text(PREDICTING)).to_have_count(0, timeout=SOON)
 
     def settings(self) -> str:
-        """What the heading says when no other picture is on its way."""
+        """Return the text of the heading when no other picture is on its way."""
         self.settle()
         return self.heading().inner_text()
 

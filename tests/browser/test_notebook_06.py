@@ -102,7 +102,7 @@ def wait_for_prediction(page: Page, beginning: str) -> None:
 
 
 def loss_points(page: Page) -> int:
-    """How many steps the loss curve shows; 0 where there is none, as before the first."""
+    """Return the number of steps that the loss curve shows; 0 where there is none, as before the first."""
     curve = panel(page).locator(".memlab-spark").first.locator("polyline.memlab-now")
     return sum(len(points.split()) for points in attributes(curve, "points"))
 

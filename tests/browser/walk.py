@@ -118,7 +118,7 @@ def walk(panel: Panel) -> list[int]:
 
 
 def goes_down(panel: Panel) -> bool:
-    """Whether each control stands below the one before it, or beside it on the right."""
+    """Return True if each control stands below the one before it, or beside it on the right."""
     places = list(map(Locator.bounding_box, controls(panel)))
     return all(_follows(earlier, later) for earlier, later in pairwise(places))
 
@@ -129,7 +129,7 @@ def _follows(earlier: dict, later: dict) -> bool:
 
 
 def shows_focus(control: Locator) -> bool:
-    """Whether one sees that it has the focus: enough pixels change, and by enough."""
+    """Return True if the focus of a control is visible: enough pixels change, and by enough."""
     page = control.page
     control.scroll_into_view_if_needed()
     control.focus()

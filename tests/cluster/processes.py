@@ -1,4 +1,4 @@
-"""What is left of a run: its processes, by what stands in their environment, and the ports that they listened at."""
+"""The remains of a run: its processes, found by their environment, and the ports that they listened at."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ def marked(word):
 
 
 def ports(processes):
-    """Where these processes listen."""
+    """Return the ports at which these processes listen."""
     inodes = set()
     for process in processes:
         with suppress(OSError):
@@ -46,6 +46,6 @@ def ports(processes):
 
 
 def in_use(port):
-    """Whether somebody listens there."""
+    """Return True if a process listens at the port."""
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) == 0

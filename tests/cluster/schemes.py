@@ -17,7 +17,7 @@ from memlab.run import Run
 
 
 def of_loop(settings):
-    """What a loop is given: those without sizes of their own are made narrower."""
+    """Return the settings of a loop; one without sizes of its own is made narrower."""
     return settings if "sizes" in settings else {"width": 32} | settings
 
 

@@ -35,12 +35,12 @@ def word(monkeypatch, tmp_path):
 
 
 def crowd():
-    """How many want each core of this machine, one at least."""
+    """Return how many processes compete for each core of this machine, one at least."""
     return max(1, os.getloadavg()[0] / cores())
 
 
 def line_of(text):
-    """Where it stands in the file of the loops."""
+    """Return the number of the line with this text in the file of the loops."""
     return next(i for i, line in enumerate(Path(faulty.__file__).read_text().splitlines(), 1) if text in line)
 
 

@@ -14,7 +14,7 @@ GROUP = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": 
 
 
 def lines(port, *arguments):
-    """What a group of one says, which meets at a port."""
+    """Return the messages of a group with one rank that meets at a port."""
     command = [sys.executable, "-m", "memlab.cluster.rank_process", "tests/cluster/faulty.py:train", *arguments]
     environment = os.environ | GROUP | {"MASTER_PORT": str(port)}
     done = subprocess.run([*command, "--device=cpu"], env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True)

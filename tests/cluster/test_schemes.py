@@ -97,7 +97,7 @@ def rows(shape, ranks, rank=0):
 
 
 def piece(name, shape, ranks):
-    """What tensor parallel leaves: a part of the rows, of the columns, or all of what is not a block's matrix."""
+    """Return the shape of a weight under tensor parallelism: part of the rows or columns, or all outside of blocks."""
     if any(layer in name for layer in ("qkv", "mlp.0")):
         return rows(shape, ranks)
     if name.endswith(("out.weight", "mlp.2.weight")):

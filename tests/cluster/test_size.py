@@ -1,4 +1,4 @@
-"""How many ranks, on what, and what is refused before any process is started."""
+"""The number of ranks, their backend, and what is refused before any process is started."""
 
 import pytest
 import torch

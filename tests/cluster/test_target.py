@@ -1,4 +1,4 @@
-"""Which functions other processes can import, and how they do."""
+"""The functions that other processes can import, and how they do."""
 
 import subprocess
 import sys

@@ -34,7 +34,7 @@ QUICK_NOTEBOOKS = ("01", "07", "15")  # where bytes go; convolutions, which ask 
 
 
 def command(part: str, python: Path, card: str, quick: bool) -> list[str | Path]:
-    """What runs a part on a card."""
+    """Return the command that runs a part on a card."""
     on_card = [python, "-m", "tests.standin", card]
     return {
         "package": [*on_card, "-m", "pytest", *ON_THE_CARD, *(QUICK if quick else ALSO_ON_THE_CARD)],

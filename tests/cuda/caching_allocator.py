@@ -1,4 +1,4 @@
-"""What the loop of notebook 15 takes: PyTorch's own CUDA code on a stand-in for a card, not measured on a GPU.
+"""The memory of notebook 15's loop: PyTorch's own CUDA code on a stand-in for a card, not measured on a GPU.
 
 ``python -m tests.standin T4 -m tests.cuda.caching_allocator`` writes
 ``notebooks/recorded/standin-caching-allocator.json``, which notebook 15 shows.

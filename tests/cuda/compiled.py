@@ -1,4 +1,4 @@
-"""What PyTorch's CUDA build takes for compiled loops on the stand-in, into ``tests/vgpu/compiled/recorded.json``.
+"""The memory of compiled loops in PyTorch's CUDA build on the stand-in, in ``tests/vgpu/compiled/recorded.json``.
 
 ``python -m tests.cuda.compiled [CARD ...] [--write]`` compares predictions with that file, or adds to it what is not
 there, in the environment of ``make test-cuda``. Each loop has a process of its own, twice: in the first, compiling may

@@ -1,4 +1,4 @@
-"""What DataParallel and DDP take of two cards: PyTorch's own CUDA code on a stand-in for them, not measured on a GPU.
+"""The memory of DataParallel and DDP on two cards: PyTorch's own CUDA code on a stand-in, not measured on GPUs.
 
 ``python -m tests.standin A100-40GB:2 -m tests.cuda.data_parallel`` writes
 ``notebooks/recorded/standin-data-parallel.json``, which notebook 16 shows.

@@ -17,7 +17,7 @@ def python_with_cuda(torch: str) -> Path:
 
 
 def requirements(torch: str) -> list[str]:
-    """What the environment holds: what memlab and its tests need, in the versions that were tested, but this torch.
+    """Return the requirements of memlab and its tests, in the versions that were tested, but with this torch.
 
     ``===`` takes the version that is called just so: not a CPU build (``2.13.0+cpu``) that an index may have too.
     """

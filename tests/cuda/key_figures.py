@@ -20,7 +20,7 @@ from tests.notebooks.cells import NOTEBOOKS, code_cells, needed, run
 
 
 def asked(notebook: Path) -> tuple[str, Any, dict[str, Any]] | None:
-    """What a notebook's cell gives to ``key_figure``: its number, its loop, its settings; None where it has none."""
+    """Return what a notebook's cell gives to ``key_figure``: number, loop, settings; None if it has no such cell."""
     cells = code_cells(notebook)
     wanted = [cell for cell in cells if "key_figure(" in cell]
     if not wanted:

@@ -67,7 +67,7 @@ def expected(notebook: Path) -> list[dict[str, Any]]:
 
 
 def judged(found: list[Failure], allowed: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with a notebook: failures that are not allowed, and allowed ones that did not happen."""
+    """Return what is wrong with a notebook: failures that are not allowed, and allowed ones that did not happen."""
     wrong = []
     for failure in found:
         if failure.error not in JUDGING or not any(entry["cell"] in failure.source for entry in allowed):
@@ -79,7 +79,7 @@ def judged(found: list[Failure], allowed: list[dict[str, Any]]) -> list[str]:
 
 
 def check(notebook: Path, card: str) -> list[str]:
-    """What is wrong with a notebook on a card; how long it took is printed."""
+    """Return what is wrong with a notebook on a card, and print how long it took."""
     begun = time.monotonic()
     try:
         found = failures(notebook, card)

@@ -56,7 +56,7 @@ def without_drawing() -> Iterator[None]:
 
 @contextmanager
 def with_answers() -> Iterator[None]:
-    """What loops ask of the card is answered as in a prediction: all is true, no gradient infinite, no group empty.
+    """Answer the loops' questions to the card as a prediction does: all is true, no gradient infinite, no group empty.
 
     The kernels that would know write nothing, so a loop would branch on what was in that memory before.
     """

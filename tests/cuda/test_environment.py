@@ -10,7 +10,7 @@ from tests.cuda.environment import python_with_cuda, requirements
 
 @pytest.fixture
 def commands(monkeypatch, tmp_path):
-    """What would be run; ``commands.broken`` makes pip break off."""
+    """Record the commands that would be run; ``commands.broken`` makes pip break off."""
 
     class Commands(list):
         broken = False

@@ -1,4 +1,4 @@
-"""How notebooks on the stand-in are judged; `make test-cuda` runs them."""
+"""The judgement of notebooks on the stand-in; `make test-cuda` runs them."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""What real GPUs allocated, asked of PyTorch's allocator on the stand-in: it must take as much from the driver."""
+"""Traces of real GPUs, asked of PyTorch's allocator on the stand-in: it must take as much from the driver."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What an earlier error, or the notebook, still holds when a run begins."""
+"""Objects that an earlier error, or the notebook, still holds when a run begins."""
 
 import gc
 import sys

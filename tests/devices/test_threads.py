@@ -1,4 +1,6 @@
-"""How PyTorch's threads wait for each other: in processes of their own, for it holds as long as a process lives.
+"""The waiting of PyTorch's threads: in processes of their own, because the policy holds as long as a process lives.
+
+The gain is a matter of time, and stands in the benchmarks (``tests/bench/threads.py``).
 
 What it gains is a matter of time, and stands in the benchmarks (``tests/bench/threads.py``).
 """
@@ -26,7 +28,7 @@ print(before == torch.get_num_threads(), [thread.name for thread in threading.en
 
 
 def after_a_run(**environment: str) -> str:
-    """Whether PyTorch has as many threads as before, and the names of Python's."""
+    """Return, as text, whether PyTorch has as many threads as before, and the names of Python's."""
     clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     told = clean | {"OMP_NUM_THREADS": str(cores())} | environment
     done = subprocess.run([sys.executable, "-c", MEASURED], env=told, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""What autograd keeps of a chain of layers, and which of its tensors share a memory."""
+"""The tensors that autograd keeps of a chain of layers, and those that share memory."""
 
 import pytest
 import torch

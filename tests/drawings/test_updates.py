@@ -1,4 +1,4 @@
-"""Which updates vanish in bfloat16: counted by rounding, and where the line of half a gap is."""
+"""Updates that vanish in bfloat16: counted by rounding, and the line of half a gap."""
 
 import pytest
 import torch

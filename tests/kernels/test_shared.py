@@ -49,7 +49,7 @@ def kernel():
 
 
 def run(client, code):
-    """What the code prints and says."""
+    """Return what the code prints or raises."""
     told = []
     client.execute_interactive(code, timeout=SOON, output_hook=lambda m: told.append(m["content"]))
     return "".join(content.get("text") or content.get("evalue") or "" for content in told)
