@@ -39,7 +39,7 @@ SETTING = re.compile(r'(?m)^url = ".*"$')
 
 
 def address(project: str) -> str:
-    """Where the project can be had, by the text of pyproject.toml; ``""`` where that is not known yet."""
+    """Return the project's address, from the text of pyproject.toml; ``""`` where it is not known yet."""
     return tomllib.loads(project)["tool"]["memlab"]["url"]
 
 

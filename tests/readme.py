@@ -44,12 +44,12 @@ def questions(notebook: Path) -> Rows:
 
 
 def number(notebook: Path) -> str:
-    """What a table calls a notebook: ``13b`` for ``13b_fused_loss``."""
+    """Return the name of a notebook in a table: ``13b`` for ``13b_fused_loss``."""
     return f"`{notebook.stem.partition('_')[0]}`"
 
 
 def savings(notebook: Path) -> Rows:
-    """What a technique saves, measured and predicted."""
+    """Yield the saving of each technique, measured and predicted."""
     for found in shown(notebook, SAVING):
         card = f"{found['predicted']}: {found['without']} to {found['using']}, {found['card']}"
         yield found["technique"], found["measured"], card, number(notebook)

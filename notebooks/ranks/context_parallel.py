@@ -47,7 +47,7 @@ def attend_backward(gradient, query, key, value, out, total, causal):
 
 
 def seen(step, rank, ranks, tokens):
-    """Which of the rank's queries see which of the keys that it has in this step, and whether the mask is causal."""
+    """Return the rank's queries and the keys of this step that they attend to, and whether the mask is causal."""
     everything, half = slice(0, tokens), tokens // 2
     if step == 0:  # its own keys
         return everything, everything, True

@@ -140,7 +140,7 @@ class Mixture(nn.Module):
         return done
 
     def decide(self, choice):
-        """Which expert each choice goes to, and how many each gets; a fixed routing needs no look at the router."""
+        """Return the expert of each choice, and the count of each expert; fixed routing needs no look at the router."""
         experts, total = self.router.out_features, len(choice)
         if self.routing == "balanced":
             counts = [total // experts] * experts
@@ -152,7 +152,7 @@ class Mixture(nn.Module):
         return choice, torch.bincount(choice, minlength=experts).tolist()
 
     def announce(self, counts, device):
-        """What arrives here, by rank and by expert; if the router has decided, the others must say."""
+        """Return the counts that arrive, by rank and expert; if the router has decided, the ranks exchange them."""
         ranks, rank, own = dist.get_world_size(), dist.get_rank(), len(self.experts)
         if self.routing != "learned":
             return [cut(counts, ranks)[rank]] * ranks

@@ -51,7 +51,7 @@ def loss_of(logits, targets):
 
 
 def shapes(index, count, texts, width, context, vocabulary):
-    """What a part is given and what it gives, for one micro-batch: tensors without memory."""
+    """Return the input and the output of a part, for one micro-batch: tensors without memory."""
     tokens = torch.empty(texts, context, dtype=torch.int64, device="meta")
     between = torch.empty(texts, context, width, device="meta", requires_grad=True)
     logits = torch.empty(texts, context, vocabulary, device="meta", requires_grad=True)

@@ -11,7 +11,7 @@ SMALL = {"depth": 4, "width": 32, "heads": 4, "context": 32}
 
 
 def configuration(batch_size, stage, *, offload=False, bucket=BUCKET, **more):
-    """What would stand in DeepSpeed's JSON file; ``more`` are other sections, or other keys of ZeRO's own."""
+    """Return DeepSpeed's configuration, as in its JSON file; ``more`` are other sections, or keys of ZeRO's own."""
     zero = {"stage": stage, "contiguous_gradients": True, "reduce_bucket_size": bucket}
     if stage == 3:
         zero["stage3_param_persistence_threshold"] = 0  # cut small parameters, too

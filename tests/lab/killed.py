@@ -77,7 +77,7 @@ def two_together():
 
 
 def on_a_full_disk():
-    """What the panel says when the logbook has no room for a whole line, and what can be read of it."""
+    """Return the panel's message when the logbook has no room for a whole line, and what can be read of it."""
     before = len(logbook.read()[0])
     session = make("full")
     size = logbook.logbook_file().stat().st_size

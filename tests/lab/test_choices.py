@@ -1,4 +1,4 @@
-"""What may be chosen for a setting, and what is refused."""
+"""The values that may be chosen for a setting, and those that are refused."""
 
 import pytest
 

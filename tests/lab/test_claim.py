@@ -29,7 +29,7 @@ JUDGED = {
 
 
 def opened(shown):
-    """What stands below the summary, once it is opened."""
+    """Return the text below the summary, once it is opened."""
     before, summary, after = re.split(r"<summary>(.*?)</summary>", shown)
     assert before == "“It rains”\n\n<details>"
     assert summary.endswith("Decide, then open.")

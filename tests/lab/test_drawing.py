@@ -78,7 +78,7 @@ def browser():
 
 @pytest.fixture
 def draw(browser):
-    """What a step looks like, beside another one that is pinned, in a page of some width."""
+    """Return a function that draws a step beside another one that is pinned, in a page of some width."""
 
     def draw(trace, other=None, *, width=900, by_time=False, **view):
         shown, pinned = View(trace, **view).to_plain(), View(other).to_plain() if other is not None else None
@@ -101,7 +101,7 @@ def texts(drawn):
 
 
 def part(drawn, x):
-    """Where something stands from left to right, from 0 to 1."""
+    """Return the horizontal position in a drawing, from 0 to 1."""
     return pytest.approx((x - drawn["left"]) / drawn["width"], abs=0.002)
 
 
@@ -292,7 +292,7 @@ def test_by_time_a_step_that_takes_half_as_long_ends_in_the_middle(draw):
 
 
 def test_the_times_of_a_card_and_of_this_machine_are_not_compared(draw):
-    """What was predicted beside what was measured: each fills the picture."""
+    """A prediction beside a measurement: each fills the picture."""
     drawn = draw(timed(trace_of(10), 2.0), timed(replace(trace_of(10), source="predicted"), 0.01), by_time=True)
     assert part(drawn, drawn["other"][-1][0]) == part(drawn, drawn["line"][-1][0]) == 1
 

@@ -1,4 +1,4 @@
-"""What is taken away from a panel is what it shows."""
+"""The exports of a panel have what it shows."""
 
 import base64
 import csv

@@ -309,7 +309,7 @@ def test_a_cell_holds_what_is_ahead_and_forgets_for_it_may_change_what_train_rea
 
 
 class Shell:
-    """What panels need of IPython."""
+    """The part of IPython's shell that panels need."""
 
     def __init__(self):
         self.callbacks = {"pre_run_cell": [], "post_run_cell": []}

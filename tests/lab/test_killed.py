@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 
 @pytest.fixture(scope="module")
 def happened(tmp_path_factory):
-    """What came of it."""
+    """Return the report of ``tests.lab.killed``, run in a process of its own."""
     logbook = tmp_path_factory.mktemp("killed") / "logbook.jsonl"
     done = subprocess.run(
         [sys.executable, "-m", "tests.lab.killed"],

@@ -1,4 +1,4 @@
-"""What may be chosen next."""
+"""The choices that a learner may make next."""
 
 from itertools import islice
 

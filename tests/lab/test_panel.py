@@ -230,7 +230,7 @@ def test_an_error_comes_out_of_run_and_stands_on_the_panel():
 
 
 def displayed(monkeypatch, lab):
-    """What a notebook is given for the panel, by MIME type."""
+    """Return the data that a notebook gets for the panel, by MIME type."""
     given = []
     monkeypatch.setattr("memlab.lab.elements.display", lambda data, raw: given.append(data))
     lab._ipython_display_()

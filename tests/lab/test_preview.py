@@ -1,4 +1,4 @@
-"""How near a preview is to the prediction that takes its place, and where there is none."""
+"""The distance of a preview from the prediction that replaces it, and the cases without one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How far a run has come: every loss and peak, as JSON has them, and the time that is left."""
+"""The progress of a run: every loss and peak, as JSON has them, and the time that is left."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a panel's Present mode is told of the guesses and claims that a notebook has shown."""
+"""The guesses and claims of a notebook that reach a panel's Present mode."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a model says while it trains: right for what it has learned, and the training never notices."""
+"""The samples of a model while it trains: right for what it has learned, and without effect on the training."""
 
 import random
 from copy import deepcopy
@@ -47,7 +47,7 @@ def trained(model, steps, lr=0.01):
 
 
 def lines(text):
-    """What is said, by the word before it."""
+    """Return the samples, by the word before each."""
     return {name: said.strip() for name, _, said in (line.partition(":") for line in text.split("\n"))}
 
 
@@ -193,7 +193,7 @@ def tensors(model):
 
 
 def state(model):
-    """What else it could change."""
+    """Return the state that sampling could change beside the tensors."""
     modules, parameters = dict(model.named_modules()), dict(model.named_parameters())
     return {
         "wants gradients": {name: (p.requires_grad, p.grad is None) for name, p in parameters.items()},
@@ -205,7 +205,7 @@ def state(model):
 
 
 def unchanged(model, **options):
-    """Whether a sample of the model, which says something, leaves all as it was."""
+    """Return True if a sample of the model, which is not empty, leaves all as it was."""
     before = tensors(model), state(model)
     assert sample([model], **options) != ""
     torch.testing.assert_close(tensors(model), before[0], rtol=0, atol=0)

@@ -1,4 +1,4 @@
-"""What there is to see: a step with its words, and what stands beside it for a moment."""
+"""The content of a panel's screen: a step with its words, and what stands beside it for a moment."""
 
 import json
 from dataclasses import replace

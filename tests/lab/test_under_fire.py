@@ -99,7 +99,7 @@ class Learner:
         self.look()
 
     def look(self):
-        """What holds at any moment."""
+        """Assert what holds at any moment."""
         screen, session = self.lab.session.screen, self.lab.session
         with session._last_word:  # or a run may end between two looks
             is_busy, text, action = session.busy, screen.status.text, screen.action
@@ -208,7 +208,7 @@ def of_labs():
 
 @pytest.fixture
 def lost(monkeypatch):
-    """What was raised in a thread and nobody caught."""
+    """Return a list that collects the exceptions that nobody caught in a thread."""
     found = []
     monkeypatch.setattr(threading, "excepthook", found.append)
     return found

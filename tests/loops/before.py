@@ -1,4 +1,4 @@
-"""What was there before a prediction, in a form that can be compared with what is there after it."""
+"""The state before a prediction, in a form that can be compared with the state after it."""
 
 import pathlib
 from typing import Any

@@ -51,7 +51,7 @@ class Case:
 
     @property
     def holdout(self) -> bool:
-        """Whether nobody may look at the case while rules are being mended: a third of all, by their names."""
+        """True if nobody may look at the case while rules are being mended: a third of all, by their names."""
         return zlib.crc32(self.name.encode()) % 3 == 0
 
     def made(self) -> tuple[Train, tuple[Any, ...]]:

@@ -76,7 +76,7 @@ def peaks(trace):
 
 
 def without_workspace(trace):
-    """What tensors hold at the peak; the CPU has no allocator that would round, and no cuBLAS."""
+    """Return the bytes of tensors at the peak: the CPU has no allocator that would round, and no cuBLAS."""
     held = (
         sum(values[moment] for category, values in trace.timeline.items() if category is not Category.WORKSPACE)
         for moment in range(len(trace.allocated))

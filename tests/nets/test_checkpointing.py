@@ -1,4 +1,4 @@
-"""What checkpointing keeps, what it costs, and that it changes nothing else."""
+"""The tensors that checkpointing keeps, its cost, and that it changes nothing else."""
 
 import math
 from functools import cache

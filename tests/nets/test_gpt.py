@@ -20,7 +20,7 @@ def tokens():
 
 
 def logits(model, tokens):
-    """What the head gives, which the model itself only shows as a loss: ``(batch, tokens, 256)``."""
+    """Return the output of the head, which the model itself only shows as a loss: ``(batch, tokens, 256)``."""
     kept = []
     with model.head.register_forward_hook(lambda module, args, output: kept.append(output)):
         model(tokens, tokens)

@@ -18,7 +18,7 @@ PREPARED = "tests.notebooks.prepared"
 
 
 def apart(work: Callable[[Path], Any], notebook: Path) -> Any:
-    """What the work returns for the notebook.
+    """Return the result of the work on the notebook, done in a process of its own.
 
     Raises:
         Exception: what the work raises.

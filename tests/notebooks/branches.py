@@ -19,7 +19,7 @@ Outcome = Callable[[Sequence[str], dict[str, Any]], str]
 def branches(
     cells: Sequence[str], cases: Sequence[dict[str, str]], outcome: Outcome, *, unchanged: str = ""
 ) -> dict[str, str]:
-    """What comes of the cells after each of the changes, by their ``why``; and of the cells ``unchanged``, if named.
+    """Return the outcome of the cells after each of the changes, by ``why``; and of the cells ``unchanged``, if named.
 
     Raises:
         ValueError: what is to be replaced is not there exactly once.

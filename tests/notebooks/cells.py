@@ -38,7 +38,7 @@ def code_cells(notebook: Path, section: str | None = None) -> list[str]:
 
 
 def faults(notebook: dict[str, Any]) -> Iterator[str]:
-    """What a reader would take for a fault: errors, and what is written to stderr."""
+    """Yield what a reader would take for a fault: errors, and what is written to stderr."""
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):
             if output["output_type"] == "error" or output.get("name") == "stderr":
@@ -93,7 +93,7 @@ def _part(cell: str, names: Set[str]) -> str:
 
 
 def _only_tells(statement: ast.stmt) -> bool:
-    """Whether this shows a name, a table, a sentence, a claim or a picture, or judges a guess or a challenge."""
+    """Return True if a statement shows a name, a table, a claim or a picture, or judges a guess or a challenge."""
     match statement:
         case ast.Expr(ast.Name()):
             return True
@@ -111,7 +111,7 @@ class Names:
     within: Set[str]
 
     def before(self, names: Set[str]) -> Set[str]:
-        """What must be there before this code, where ``names`` must be there after it."""
+        """Return the names needed before this code, where ``names`` are needed after it."""
         return (names - self.made) | self.used
 
 

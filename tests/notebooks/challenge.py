@@ -14,14 +14,14 @@ from tests.notebooks.repeats import spared
 
 
 def said(cells: Sequence[str], space: dict[str, Any] | None = None) -> str:
-    """What the last cell shows, as plain text."""
+    """Return the output of the last cell, as plain text."""
     _, shown = run(cells, space)
     return (shown.data if isinstance(shown, Markdown) else str(shown)).replace("**", "")
 
 
 @spared()
 def verdicts(notebook: Path) -> dict[str, str]:
-    """What is said of the stub, of the solution if there is one, and of the solution after each cheat."""
+    """Return the verdicts on the stub, on the solution if there is one, and on the solution after each cheat."""
     section = code_cells(notebook, "Challenge")
     found = {"stub": said(needed(code_cells(notebook), section))}
     cells = code_cells(notebook.parent / "solutions" / notebook.name)

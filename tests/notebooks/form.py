@@ -73,7 +73,7 @@ def form(notebook: dict[str, Any]) -> Form:
 
 
 def words(markdown: str) -> int:
-    """How many words a reader sees: what is folded, and what has neither letter nor digit, does not count."""
+    """Return the number of words that a reader sees, without folded text and words without letter or digit."""
     return sum(any(map(str.isalnum, word)) for word in re.sub(r"(?s)<details>.*?</details>", "", markdown).split())
 
 
@@ -91,7 +91,7 @@ def _claims_without_source(code: str) -> int:
 
 
 def is_depth(cell: tuple[str, str]) -> bool:
-    """Whether the core ends before this cell."""
+    """Return True if the core ends before this cell."""
     kind, text = cell
     return kind == "markdown" and text.startswith(DEPTH)
 

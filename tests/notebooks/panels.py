@@ -117,7 +117,7 @@ def stopped(lab: Lab) -> None:
 
 
 def faults(notebook: Path) -> list[str]:
-    """What is not as it should be."""
+    """Return the faults of all panels of a notebook."""
     return [line for lab in panels(notebook) for line in exercise(lab)]
 
 

@@ -1,4 +1,6 @@
-"""What is asked again with the same arguments is answered as before, while a notebook runs with changes, one by one.
+"""Repeated runs and predictions of a notebook's changed versions, answered from files.
+
+Each change runs in a process of its own.
 
 Answers lie in files, for each change runs in a process of its own.
 

@@ -22,7 +22,7 @@ def outcome(cells: Sequence[str], space: dict[str, Any] | None = None) -> str:
 
 @spared()
 def outcomes(notebook: Path) -> dict[str, str]:
-    """What came of the section as it is, and after each break; what is saved is no matter of this section's results."""
+    """Return the outcome of *Same result?* as it is, and after each break; savings are no part of its results."""
     wanted = [cell for cell in code_cells(notebook, "Same result?") if "Saving(" not in cell]
     section = needed(code_cells(notebook), wanted)
     return branches(section, changes(notebook, "break"), outcome, unchanged="as it is")

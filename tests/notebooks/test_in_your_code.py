@@ -1,4 +1,4 @@
-"""What the tables *In your code* tell to write exists where the library is installed, with these arguments."""
+"""The code in the tables *In your code*: it exists where the library is installed, with these arguments."""
 
 import ast
 import importlib

@@ -128,7 +128,7 @@ def torchtitan(device: torch.device, *, batch_size: int = 2, context: int = 8192
 
 
 def predicted(figure: dict[str, Any]) -> float:
-    """What is predicted for a published figure, in its unit."""
+    """Return the prediction of a published figure, in its unit."""
     loop = globals()[figure["loop"]]
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
         trace = predict(loop, gpu=figure["card"], world_size=figure["world_size"], **figure["settings"])

@@ -64,7 +64,7 @@ def networks() -> Iterator[Network]:
 
 
 def questions(model: nn.Module, edge: int) -> set[Convolution]:
-    """What a training step asks."""
+    """Return the convolutions that a training step asks cuDNN for."""
 
     def train(device: torch.device) -> Iterator[torch.Tensor]:
         model.to(device)
@@ -80,7 +80,7 @@ def questions(model: nn.Module, edge: int) -> set[Convolution]:
 
 
 def wanted() -> dict[Convolution, set[int]]:
-    """What is asked, without its batch and dtype, and for which batches."""
+    """Return the questions, without batch and dtype, with the batches that each is needed for."""
     found: dict[Convolution, set[int]] = defaultdict(set)
     for network in networks():
         for one in questions(network.module, network.edge):

@@ -37,7 +37,7 @@ class Published:
 
     @property
     def fitted(self) -> bool:
-        """Whether the efficiencies are fitted on it."""
+        """True if the efficiencies are fitted on this published time."""
         return zlib.crc32(f"{self.source} {self.card} {self.name}".encode()) % 3 == 0
 
 
@@ -53,7 +53,7 @@ class Step:
         self._streams, self._precision = run._tracker.clock.streams, published.settings["precision"]
 
     def estimate(self, efficiency: Efficiency) -> float:
-        """What other efficiencies give."""
+        """Return the seconds that other efficiencies give."""
         _set_precision(self._precision)
         return likely_seconds(self._streams, CARDS[self.published.card].speed, efficiency)
 

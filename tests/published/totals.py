@@ -72,7 +72,7 @@ def _table(totals: list[Total], context: float) -> str:
 
 
 def _summary(totals: list[Total], context: float) -> str:
-    """How far off those are that were not fitted."""
+    """Return a sentence on the errors of the totals that were not fitted."""
     errors = sorted(abs(total.error(context)) for total in totals if not total.fitted)
     if not errors:
         return "all fitted"

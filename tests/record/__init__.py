@@ -1,1 +1,1 @@
-"""What loops of the corpus take on a device, kept in files: ``python -m tests.record``."""
+"""Recordings of the memory that the corpus of loops takes on a device: ``python -m tests.record``."""

@@ -43,7 +43,7 @@ class EventRecorder:
         keep_history(False)
 
     def trace(self, note: str) -> dict[str, Any]:
-        """What happened, in the format above."""
+        """Return the recorded events, in the format above."""
         entries = [entry for device in self._snapshot["device_traces"] for entry in device]
         return distill(self._start, entries, self._snapshot["segments"], note)
 

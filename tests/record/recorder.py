@@ -251,7 +251,7 @@ def _write_events(case: Case, device: Device, file: Path) -> str:
 
 
 def _packed(text: str, file: Path) -> bytes:
-    """What is written to a file: compressed where its name says so, always to the same bytes."""
+    """Return the bytes to write to a file: compressed where its name says so, and always the same."""
     data = text.encode()
     return gzip.compress(data, mtime=0) if file.suffix == ".gz" else data
 

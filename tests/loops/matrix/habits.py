@@ -1,4 +1,4 @@
-"""What people do around a training step: evaluate, accumulate, keep, freeze, share, offload."""
+"""Habits around a training step: evaluate, accumulate, keep, freeze, share, offload."""
 
 from collections.abc import Callable, Iterator
 

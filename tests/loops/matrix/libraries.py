@@ -175,7 +175,7 @@ def small_model(
 
 
 def _inputs(model: Any, batch_size: int, tokens: int) -> Callable[[torch.dtype], dict[str, torch.Tensor]]:
-    """What makes a batch for such a model: images, sounds or tokens."""
+    """Return the function that makes a batch for such a model: images, sounds or tokens."""
     configuration = model.config
 
     def images(dtype: torch.dtype) -> dict[str, torch.Tensor]:

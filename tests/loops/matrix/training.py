@@ -1,4 +1,4 @@
-"""How the loops of the matrix train. Every technique is plain PyTorch, switched on by a setting."""
+"""The training of the matrix's loops. Every technique is plain PyTorch, switched on by a setting."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

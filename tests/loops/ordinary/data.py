@@ -1,4 +1,4 @@
-"""Where batches come from: loaders, workers, threads, mixed pictures."""
+"""Sources of batches: loaders, workers, threads, mixed pictures."""
 
 import queue
 import threading

@@ -1,4 +1,4 @@
-"""How people write around the training: classes, closures, prints, saving, stopping, checking."""
+"""Code that people write around the training: classes, closures, prints, saving, stopping, checking."""
 
 import functools
 import math

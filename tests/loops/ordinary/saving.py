@@ -70,7 +70,7 @@ def best_saved_and_loaded_again(device):
 
 @with_outside()
 def numbers_written():
-    """What is not PyTorch's: a log, an array, a picture's bytes. A prediction leaves an old array as it was."""
+    """Save what is not PyTorch's: a log, an array, a picture's bytes. A prediction leaves an old array as it was."""
     pathlib.Path("losses.npy").write_bytes(b"those of last week")
 
     def train(device):
