@@ -1,4 +1,4 @@
-"""What may import what: downward only, never in a circle; torch and each heavy package at home."""
+"""The order of imports: downward only, never in a circle; torch and each heavy package at home."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""What a kiosk shows and says, without a server; ``tests/browser/kiosk.py`` opens one."""
+"""The text and the page of a kiosk, without a server; ``tests/browser/kiosk.py`` opens one."""
 
 import argparse
 

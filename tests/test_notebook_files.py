@@ -1,4 +1,4 @@
-"""How notebooks are committed: small, whole, in order, and with nothing of the machine that ran them."""
+"""The form of committed notebooks: small, whole, in order, and with nothing of the machine that ran them."""
 
 import json
 import re
@@ -25,7 +25,7 @@ SHIPPED = [pytest.param(path, id=path.relative_to(NOTEBOOKS).as_posix()) for pat
 
 
 def faults(text: str) -> list[str]:
-    """What is wrong with a notebook file, in words."""
+    """Return the faults of a notebook file, in words."""
     notebook = json.loads(text)
     found = [f"{len(text.encode())} bytes, more than {MOST_BYTES}"] if len(text.encode()) > MOST_BYTES else []
     if "widgets" in notebook["metadata"]:

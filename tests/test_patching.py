@@ -130,7 +130,7 @@ def test_an_answer_is_given_where_it_is_wanted():
 
 def test_a_changed_function_says_that_it_is_the_real_one():
     def real():
-        """What it does."""
+        """Do nothing."""
 
     asked = where(lambda: True, lambda: None, real)
-    assert (asked.__name__, asked.__doc__) == ("real", "What it does.")
+    assert (asked.__name__, asked.__doc__) == ("real", "Do nothing.")

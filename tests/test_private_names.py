@@ -16,13 +16,13 @@ MODULES = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in so
 
 
 def private(dotted: str) -> bool:
-    """Whether a name of PyTorch has a part that begins with one underscore."""
+    """Return True if a name of PyTorch has a part that begins with one underscore."""
     first, *rest = dotted.split(".")
     return first == "torch" and any(part.startswith("_") and not part.startswith("__") for part in rest)
 
 
 def names_of(tree: ast.AST) -> dict[str, str]:
-    """What the names that a module imports stand for: ``nn`` for ``torch.nn``."""
+    """Return the full names behind the names that a module imports: ``torch.nn`` for ``nn``."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -213,7 +213,7 @@ for line in sys.stdin.read().split("\\n"):
 
 @pytest.fixture(scope="module")
 def said():
-    """What a prediction says on a PyTorch that lacks each name."""
+    """Return the message of a prediction on a PyTorch that lacks each name."""
     given = "\n".join(" ".join(pair) for pair in GUARDED)
     run = subprocess.run([sys.executable, "-c", LACKING], input=given, capture_output=True, text=True, check=True)
     lines = [line.split("\t") for line in run.stdout.splitlines()]

@@ -20,7 +20,7 @@ def train(device, *, batch_size=4, width=32):
 
 
 def shown(call: str) -> str:
-    """What a cell shows that ends with this call."""
+    """Return the output of a cell that ends with this call."""
     command = [sys.executable, "-m", "IPython", "--no-banner", "--colors=nocolor", "-c", LOOP + call]
     return subprocess.run(command, capture_output=True, text=True).stdout
 

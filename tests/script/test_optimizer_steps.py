@@ -1,4 +1,4 @@
-"""Where the steps of a script end: loops as scripts have them, their optimizer steps counted by hand."""
+"""The ends of a script's steps: loops as scripts have them, their optimizer steps counted by hand."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from memlab.script.optimizer_steps import PATIENCE, Steps
 
 @pytest.fixture
 def seen():
-    """What Steps tells: a loss for each backward, ``"|"`` for each end of a step."""
+    """Return a list of what ``Steps`` reports: a loss for each backward, ``"|"`` for each end of a step."""
     return []
 
 

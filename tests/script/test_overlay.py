@@ -40,7 +40,7 @@ def listing(folder):
 
 
 def run(text, there):
-    """What the text prints, run in the folder with an overlay; the folder stays as it was."""
+    """Return what the text prints, run in the folder with an overlay; the folder stays as it was."""
     own, cache = there.parent / "own", there.parent / "cache"
     own.mkdir()
     cache.mkdir()

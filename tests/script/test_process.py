@@ -1,4 +1,4 @@
-"""What the process of a script answers; here it is this one, and nothing is set apart."""
+"""The answers of a script's process; here it is this one, and nothing is set apart."""
 
 import os
 import re
@@ -23,7 +23,7 @@ REFUSED = "the script would have started 'git': a prediction starts no other pro
 
 
 def said_of_a_null():
-    """What this Python says of a path that has one."""
+    """Return the error that this Python raises for a path with a null byte."""
     with pytest.raises(ValueError, match="null") as caught:
         os.makedirs("a\0")
     return caught.value

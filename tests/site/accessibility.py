@@ -1,4 +1,4 @@
-"""What axe-core finds serious on the pages of a built site, light and dark."""
+"""The serious findings of axe-core on the pages of a built site, light and dark."""
 
 from collections.abc import Iterator
 from pathlib import Path

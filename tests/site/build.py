@@ -129,7 +129,7 @@ def shown(notebook: dict[str, Any], panels: dict[str, Any]) -> dict[str, Any]:
 
 
 def _asks(cell: dict[str, Any], question: str) -> bool:
-    """Whether this is the cell that shows the box for a guess."""
+    """Return True if the cell shows the box for a guess."""
     data = (output.get("data", {}) for output in cell.get("outputs", []))
     return any("".join(one.get("text/markdown", "")).startswith(question) for one in data)
 

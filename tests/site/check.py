@@ -1,4 +1,4 @@
-"""What is wrong with a built site: links that lead nowhere, pictures without a text, pages that are too heavy."""
+"""The faults of a built site: links that lead nowhere, pictures without a text, pages that are too heavy."""
 
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -9,7 +9,7 @@ MOST_BYTES = 2_000_000  # of a page, all that it loads included
 
 
 class Page(HTMLParser):
-    """What a page links to, what it loads and what it names."""
+    """The links, the loaded files and the names of a page."""
 
     def __init__(self, text: str):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What Sphinx is told of the site."""
+"""Sphinx's configuration of the site."""
 
 project = "memlab"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]

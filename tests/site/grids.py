@@ -71,7 +71,7 @@ def panels(notebook: Path) -> Iterator[Panel]:
 
 
 def kept(notebook: Path, panel: Panel) -> Kept:
-    """What was made of it by the same code: its own, memlab's but for what makes HTML of it, and PyTorch's."""
+    """Return the file of predictions by the same code: the panel's, memlab's without the HTML writer, and PyTorch."""
     sources = [path for path in sorted((ROOT / "memlab").rglob("*.py")) if path.name != "html.py"]
     code = [*panel.code, *(path.read_text(encoding="utf-8") for path in sources), torch.__version__]
     key = hashlib.sha256("\0".join(code).encode()).hexdigest()[:16]
@@ -99,7 +99,7 @@ class Progress:
 
 
 def begin(notebook: Path) -> dict[str, float]:
-    """How many points there are and are left, and the seconds that a point takes."""
+    """Return the numbers of points and of those left to predict, and the seconds that a point takes."""
     count, left, seconds = 0, 0, [0.0]
     for panel in panels(notebook):
         there, points = kept(notebook, panel), list(combinations(panel.axes))

@@ -1,4 +1,4 @@
-"""What was predicted and recorded so far, in a file: whatever ends a build, none of it is lost."""
+"""The predictions and recordings so far, in a file: whatever ends a build, none of it is lost."""
 
 import base64
 import json

@@ -21,7 +21,7 @@ AT_ONCE = min(os.cpu_count() or 1, 4)  # some 700 MB each
 
 
 def panels(notebooks: Sequence[Path]) -> dict[Path, dict[str, Any]]:
-    """What :func:`tests.site.grids.complete` gives, by notebook, from the last build where nothing has changed.
+    """Return the results of :func:`tests.site.grids.complete`, by notebook; unchanged ones from the last build.
 
     Raises:
         CalledProcessError: a cell of a notebook fails.
@@ -36,7 +36,7 @@ def panels(notebooks: Sequence[Path]) -> dict[Path, dict[str, Any]]:
 
 
 def plan(begun: Iterable[dict[str, float]]) -> str:
-    """What there is to do, and how long it takes."""
+    """Return a sentence on the points to predict, and the time that it takes."""
     work = list(begun)
     points, left = (sum(int(one[name]) for one in work) for name in ("points", "left"))
     if not left:
@@ -60,7 +60,7 @@ def in_a_process(module: str, *arguments: Path | str) -> None:
 
 
 def _file(notebook: Path) -> Path:
-    """Where the panels of a notebook are kept: its name changes with all that they are made of."""
+    """Return the file that keeps the panels of a notebook; its name changes with all that they are made of."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     sources = [*sorted((ROOT / "memlab").rglob("*.py")), *sorted(Path(__file__).parent.glob("*.py"))]
     made_of = ["".join(cell["source"]) for cell in cells] + [path.read_text(encoding="utf-8") for path in sources]

@@ -21,7 +21,7 @@ GRID = re.compile(r'data-grid="([^"]*)"')
 
 
 def grids(page: Path) -> list[dict[str, Any]]:
-    """What the panels of a page can show."""
+    """Return the grids of the panels on a page."""
     return [unpacked(packed) for packed in GRID.findall(page.read_text(encoding="utf-8"))]
 
 

@@ -1,4 +1,4 @@
-"""What Sphinx is given: every picture with its text, live panels in the place of saved ones, guesses to be made."""
+"""The input of Sphinx: every picture with its text, live panels in place of saved ones, guesses to be made."""
 
 import json
 import re

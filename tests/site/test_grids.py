@@ -41,7 +41,7 @@ def notebook(tmp_path, monkeypatch):
 
 
 class Asked(list):
-    """What was predicted, in order: instead, a sentence that names it. After ``most`` somebody interrupts."""
+    """Points that were predicted, in order; a sentence names each. After ``most`` somebody interrupts."""
 
     most = 10**9
 

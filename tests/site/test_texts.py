@@ -1,4 +1,4 @@
-"""What a page does not have is not spoken of on it, and all other text stays as it is."""
+"""The text of a page: it leaves out what the page lacks, and all other text stays as it is."""
 
 import pytest
 

@@ -13,7 +13,7 @@ SCREEN, PHONE = (1280, 900), (390, 844)
 
 
 def unusable(pages: Sequence[Path]) -> Iterator[str]:
-    """What does not work on the first panel of each of these pages, a line each."""
+    """Yield the faults of the first panel of each of these pages, a line each."""
     with browser_page(*SCREEN) as first:
         for size in (SCREEN, PHONE):
             with first.context.browser.new_context(

@@ -1,4 +1,4 @@
-"""What is said of snapshots, held to what PyTorch itself counted and to what predictions know."""
+"""The explanations of snapshots, held to what PyTorch itself counted and to what predictions know."""
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell

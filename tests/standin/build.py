@@ -53,7 +53,7 @@ class NoStandIn(Exception):
 
 
 def cache() -> Path:
-    """Where what is built and installed is kept: ``MEMLAB_CACHE``, else ``~/.cache/memlab``."""
+    """Return the folder for what is built and installed: ``MEMLAB_CACHE``, else ``~/.cache/memlab``."""
     return Path(os.environ.get("MEMLAB_CACHE") or Path.home() / ".cache" / "memlab")
 
 
@@ -94,7 +94,7 @@ def check_torch() -> None:
 
 
 def run(*command: str | Path) -> str:
-    """What a command prints.
+    """Return the output of a command.
 
     Raises:
         NoStandIn: it fails.
@@ -157,7 +157,7 @@ def wanted_by_name() -> set[str]:
 
 
 def library_of(name: str, version: str, libraries: dict[str, dict[str, str]]) -> str | None:
-    """Which of the libraries has a symbol."""
+    """Return the library that has a symbol, or None."""
     if version in libraries:
         return version
     if version and version != "NVSHMEM":

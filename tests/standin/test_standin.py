@@ -1,4 +1,4 @@
-"""What can be checked of the stand-in without a CUDA build or a compiler; `make test-cuda` does the rest."""
+"""The checks of the stand-in that need no CUDA build and no compiler; `make test-cuda` does the rest."""
 
 import os
 import shutil

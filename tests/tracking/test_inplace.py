@@ -1,4 +1,4 @@
-"""What autograd does in place, or a card in one operator, is X-rayed and predicted so. Sizes are counted by hand."""
+"""Operations that autograd does in place, or a card in one operator: measured and predicted so, counted by hand."""
 
 import pytest
 import torch

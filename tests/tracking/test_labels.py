@@ -1,4 +1,4 @@
-"""What each byte is called where that is not plain: double backward, closures, errors, leaks, dataclasses."""
+"""The category of each byte where it is not plain: double backward, closures, errors, leaks, dataclasses."""
 
 import contextlib
 import dataclasses

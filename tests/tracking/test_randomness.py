@@ -17,7 +17,7 @@ def drawn(count=3):
 
 
 def seeded(seed, count=3):
-    """What the process's generator gives after this seed."""
+    """Return the first numbers of the process's generator after this seed."""
     return torch.rand(count, generator=torch.Generator().manual_seed(seed)).tolist()
 
 
@@ -165,7 +165,7 @@ doors = pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 
 
 def as_without_memlab(door):
-    """What it gives from the process's generator with seed 0."""
+    """Return what a source of randomness draws from the process's generator with seed 0."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return door().tolist()
@@ -284,7 +284,7 @@ def a_run(call):
 
 
 def a_cell(keep, wait):
-    """What a reader runs meanwhile, in the process's own generator."""
+    """Seed the process's generator and draw from it three times, as a reader's cell does meanwhile."""
     for _ in range(3):
         torch.manual_seed(42)
         wait()

@@ -8,7 +8,7 @@ from memlab.trace import Trace
 
 
 def in_a_prediction(work: Callable, *, gpu: str = "T4") -> tuple[Any, Trace]:
-    """What ``work(device)`` returns inside of a prediction, and the trace."""
+    """Return the result of ``work(device)`` inside of a prediction, and the trace."""
     results = []
 
     def train(device):
@@ -20,5 +20,5 @@ def in_a_prediction(work: Callable, *, gpu: str = "T4") -> tuple[Any, Trace]:
 
 
 def seen(work: Callable, *, gpu: str = "T4") -> Any:
-    """What ``work(device)`` returns inside of a prediction."""
+    """Return the result of ``work(device)`` inside of a prediction."""
     return in_a_prediction(work, gpu=gpu)[0]

@@ -35,7 +35,7 @@ def train_mlp(device, *, checkpoint_every=0, batch_size=256):
 
 
 def without_workspace(trace):
-    """What tensors hold at the peak; the CPU has no allocator that would round, and no cuBLAS."""
+    """Return the bytes of tensors at the peak: the CPU has no allocator that would round, and no cuBLAS."""
     held = (
         sum(values[moment] for category, values in trace.timeline.items() if category is not Category.WORKSPACE)
         for moment in range(len(trace.allocated))
@@ -55,7 +55,7 @@ def test_predicted_and_measured_agree(train, settings):
 
 
 def sizes_by_operator(trace):
-    """How often each operator allocated each number of bytes in the step."""
+    """Return how often each operator allocated each number of bytes in the step."""
     found = {}
     for event in trace.events:
         if event.bytes > 0 and event.category is not Category.WORKSPACE:

@@ -1,4 +1,4 @@
-"""What attention and softmax allocate beside their results, counted by hand from PyTorch's sources."""
+"""The allocations of attention and softmax beside their results, counted by hand from PyTorch's sources."""
 
 import pytest
 import torch

@@ -13,7 +13,7 @@ HALF, SINGLE = torch.bfloat16, torch.float32
 
 
 def on_the_card(work, gpu="A100-40GB"):
-    """What ``work(device)`` returns on a virtual GPU."""
+    """Return the result of ``work(device)`` on a virtual GPU."""
     results = []
 
     def train(device):

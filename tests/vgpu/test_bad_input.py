@@ -1,4 +1,4 @@
-"""What cannot be predicted is refused in one clear sentence, with what to do."""
+"""The refusals of what cannot be predicted: one clear sentence, with what to do."""
 
 import importlib
 import itertools

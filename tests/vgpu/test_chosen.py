@@ -1,4 +1,4 @@
-"""How much a loop chooses may depend on numbers that a prediction does not have: then nothing, and that is said."""
+"""The amount that a loop chooses by numbers that a prediction does not have: nothing is chosen, and that is said."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Which attention a card runs."""
+"""The attention kernel that a card runs."""
 
 from contextlib import nullcontext
 

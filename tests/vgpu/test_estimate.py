@@ -1,4 +1,4 @@
-"""How long a step probably takes: what single operators are taken to reach."""
+"""The time that a step probably takes: the efficiency of single operators."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What other people's libraries ask a card, and CUDA, beside PyTorch."""
+"""The calls of other people's libraries to a card and to CUDA, beside PyTorch."""
 
 import sys
 import threading

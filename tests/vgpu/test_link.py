@@ -1,4 +1,4 @@
-"""How long communication takes: worked out by hand, and what of it goes on beside computation."""
+"""The time of communication: worked out by hand, and the part of it beside computation."""
 
 import math
 

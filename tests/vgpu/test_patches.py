@@ -121,7 +121,7 @@ def test_they_are_back_when_two_predictions_in_two_threads_have_ended():
 
 
 def beside_a_prediction(work):
-    """What ``work()`` returns in this thread while another is in the middle of a prediction."""
+    """Return the result of ``work()`` in this thread while another is in the middle of a prediction."""
     inside, over = threading.Event(), threading.Event()
 
     def waiting(device):

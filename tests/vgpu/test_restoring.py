@@ -1,4 +1,4 @@
-"""What was made outside of a loop is as it was, after success, an error, an interrupt and out of memory."""
+"""The state outside of a loop: as it was after success, an error, an interrupt and out of memory."""
 
 import collections
 import functools
@@ -49,7 +49,7 @@ def run(work, end="success"):
 
 
 def numbers(tensors):
-    """Which objects, of what kind, where, with which numbers."""
+    """Return identity, type, device, numbers and gradient of each tensor."""
     return [
         (id(t), type(t), t.device.type, t.dtype, t.requires_grad, t.is_leaf, t.detach().tolist(), id(t.grad))
         for t in tensors

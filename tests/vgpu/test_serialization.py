@@ -138,7 +138,7 @@ def test_outside_of_a_prediction_it_is_as_before(checkpoint):
 
 
 def saved_and_loaded(thing, **options):
-    """What comes back of what ``thing(device)`` makes."""
+    """Return a function of a device that makes ``thing(device)``, saves it and loads it again."""
 
     def work(device):
         file = io.BytesIO()

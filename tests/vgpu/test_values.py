@@ -19,7 +19,7 @@ DEVICES = ["cuda", "cpu"]
 
 
 def both(work):
-    """What ``work(device)`` returns in a prediction; it must not have been guessed, and be what the CPU gives."""
+    """Return the result of ``work(device)`` in a prediction; it must be certain, and be what the CPU gives."""
     result, trace = in_a_prediction(work)
     assert trace.guesses == ()
     assert result == work(torch.device("cpu"))

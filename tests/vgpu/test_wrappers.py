@@ -89,7 +89,7 @@ LOOPS = {  # and what PyTorch allocates for three steps on an H100
 
 @pytest.mark.parametrize(("loop", "taken"), LOOPS.values(), ids=LOOPS)
 def test_it_takes_what_it_holds(loop, taken, monkeypatch):
-    """Where C++ has a tensor on a card that is not there, autograd ends the process."""
+    """A tensor that C++ has on a card that is not there would make autograd end the process."""
     monkeypatch.setattr("memlab.vgpu.scratch.cublas.TORCH", (2, 13))  # whose workspaces are in the figures
     assert predict(loop, gpu="H100", steps=3).peak_allocated == taken
 

@@ -1,4 +1,4 @@
-"""What a prediction compiles is its own: the reader's compiled code is as it was."""
+"""The isolation of a prediction's compilation: the reader's compiled code stays as it was."""
 
 import logging
 import re
@@ -190,7 +190,7 @@ def test_a_break_that_fullgraph_forbids_is_told_once_with_its_line():
 
 
 def test_a_function_of_the_loop_may_ask_what_the_virtual_card_answers():
-    """What memlab has put in the place of PyTorch's own functions is not traced in their place."""
+    """The functions that memlab puts in place of PyTorch's own are not traced in their place."""
 
     def asks(device):
         @torch.compile(fullgraph=True)

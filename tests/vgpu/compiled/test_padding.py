@@ -1,4 +1,4 @@
-"""Whether Inductor pads a product: decided as on a card, by the clock of the estimate."""
+"""Inductor's padding of a product: decided as on a card, by the clock of the estimate."""
 
 import warnings
 from functools import partial

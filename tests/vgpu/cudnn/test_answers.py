@@ -1,4 +1,4 @@
-"""Which cuDNN's answer is taken, and what is remembered."""
+"""The source of cuDNN's answers, and what is remembered."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What ships with memlab is enough for the notebooks on a machine without cuDNN."""
+"""The answers that ship with memlab: enough for the notebooks on a machine without cuDNN."""
 
 import pytest
 import torch

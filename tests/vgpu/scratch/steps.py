@@ -1,4 +1,4 @@
-"""What a rule says of an operator, asked with tensors that have no numbers."""
+"""The rule of an operator, asked with tensors that have no numbers."""
 
 import torch
 

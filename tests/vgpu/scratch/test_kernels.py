@@ -1,4 +1,4 @@
-"""What an operator allocates on a card, in order, counted by hand from PyTorch's and CUB's source."""
+"""The allocations of an operator on a card, in order, counted by hand from PyTorch's and CUB's source."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is copied because a kernel cannot take it as it lies in memory. PyTorch's CUDA build did so on the stand-in."""
+"""Copies of tensors that a kernel cannot take as they lie in memory. PyTorch's CUDA build did so on the stand-in."""
 
 import pytest
 import torch

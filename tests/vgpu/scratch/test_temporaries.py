@@ -135,7 +135,7 @@ TAKEN = [
 
 
 def taken(work, given, device):
-    """How far the allocator's peak is above the argument in the second of two calls."""
+    """Return how far the allocator's peak is above the argument in the second of two calls, in bytes."""
     x = given(device)
     work(x)
     torch.cuda.reset_peak_memory_stats()
