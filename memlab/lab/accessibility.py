@@ -1,9 +1,9 @@
 """Repairs, on the page, of what ipywidgets lacks for keyboards and screen readers.
 
-A slider's name and value stand beside it, and the handle, which takes the keys, has no name and where values double a
-place in the row for its value; Tab stops at what is written beside it, for nothing. And a notebook takes keys that a
-widget waits for: arrows move to another cell, letters change or delete it. In a widget's HTML no script runs but an
-event's: this one's when the style has come to the page.
+A slider's handle, which takes the keys, lacks the name that stands beside the slider, and where values double it tells
+an index in place of the value; Tab stops for nothing at the text beside it. And a notebook takes keys that a widget
+waits for: arrows move to another cell, letters change or delete it. In a widget's HTML only handlers of events run as
+scripts: this one runs when the style has come to the page.
 """
 
 # Modified keys, as Ctrl+S, stay the notebook's: https://lumino.readthedocs.io, CommandRegistry.processKeydownEvent.

@@ -36,7 +36,7 @@ def append(question: str, answers: Sequence[int | str], actual: int | str, toler
 def score() -> str:
     """Return a sentence with the numbers of all and of right guesses. A question counts once, by its first guess.
 
-    The file is of all notebooks, for a kernel does not know in which one it is, and a restart should lose nothing.
+    The file has the guesses of all notebooks: a kernel does not know its notebook, and a restart should lose nothing.
 
     Raises:
         NotRead: the file cannot be read.

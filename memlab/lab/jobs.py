@@ -46,7 +46,7 @@ class Stopping(threading.Event):
 
     @property
     def is_asked(self) -> bool:
-        """True if the job should end. To ask this way, as others than the job do, is not noted."""
+        """True if the job should end, for callers other than the job: that they have asked is not recorded."""
         return super().is_set() or time.monotonic() > self._deadline
 
     def is_set(self) -> bool:

@@ -17,7 +17,8 @@ def is_number(choice: Choice) -> bool:
 def neighbours(choices: Mapping[str, Choice], chosen: Mapping[str, Any], moved: str | None) -> Iterator[dict[str, Any]]:
     """Yield the values of all controls that may be chosen next, the likeliest first.
 
-    These are the ends of the slider that moved last, its nearest values, then one step of each other control.
+    These are the ends of the slider that moved last, its values nearest to the present one, then one step of each other
+    control.
 
     Args:
         chosen: what is chosen now.

@@ -95,7 +95,7 @@ def _numbers(column: Iterable[object]) -> bool:
 def categories(runs: Mapping[str, Trace], heading: str = "at the peak") -> Table:
     """Return a table of the bytes at the peak of each run: a row for each category, and the peak.
 
-    Two runs are compared: a last column says how many times the first the second takes.
+    For two runs a last column has the second's bytes as a multiple of the first's.
     """
     taken = [run.by_category for run in runs.values()]
     found = list(dict.fromkeys(category for by_category in taken for category in by_category))

@@ -1,6 +1,6 @@
 """Replacements, for a predicted script, of what a prediction cannot follow: compilers, processes of its own.
 
-Its process has an :class:`memlab.script.overlay.Overlay`, in which files are made.
+The script's process has an :class:`memlab.script.overlay.Overlay`, in which its files are made.
 """
 
 import functools

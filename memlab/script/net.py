@@ -1,6 +1,6 @@
 """Actions that a predicted script may not take: Python's audit hook refuses them before they happen.
 
-These are Python's audit events. A library that writes files in a language of its own is not seen here.
+Python reports them as audit events. A library that writes files from C or C++ raises none, and is not seen here.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Files of a predicted script: writes go to a folder that is thrown away, and reads see it in front of the real files.
 
-The script sees one tree of files: its own, where there are any, in front of those that are really there. ``open`` and
-the functions of ``os`` are exchanged in every module that is loaded. The process is the script's, so they stay so.
+``open`` and the functions of ``os`` are replaced in every module that is loaded. The process runs nothing but the
+script, so they stay replaced.
 """
 
 import builtins

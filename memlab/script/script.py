@@ -38,7 +38,7 @@ class Script(Command):
     ) -> Trace:
         """Predict the script, as :func:`memlab.predict` does; ``world_size`` is what ``torchrun`` would tell it.
 
-        ``until="evaluation"`` or ``"saved"``: the script runs on behind its steps until it has done that too.
+        ``until="evaluation"`` or ``"saved"``: after its steps the script runs on until it has evaluated or saved.
 
         Raises:
             BadTrain: it made no step.

@@ -227,8 +227,6 @@ def keys_of_higher_order(without: str) -> tuple[Any, str, Any] | None:
     and a replacement that leaves out the key ``without``; None where PyTorch lacks the names.
 
     Such operators know nothing of fallthrough kernels. Lost without the names: in a run they fail, in PyTorch's words.
-
-    They know nothing of fallthrough kernels. Lost without the names: in a run they fail, in PyTorch's words.
     """
     operators, name = getattr(torch, "_ops", None), "_compute_keyset"
     compute, parse = getattr(operators, name, None), getattr(torch._C, "_dispatch_key_parse", None)
@@ -268,7 +266,7 @@ def compiler_frontend() -> Any:
 def sharding_propagator() -> Any:
     """Return the class that works out the shapes of DTensors; None where they are not in use.
 
-    Lost without the name: their operators on shapes of the whole are taken for work.
+    Lost without the name: operators that DTensor runs on whole shapes, to find a result's, are taken for work.
     """
     module = sys.modules.get("torch.distributed.tensor._sharding_prop")
     return getattr(module, "ShardingPropagator", None)

@@ -1,8 +1,6 @@
 """The category of each storage, found after the step.
 
 Whether a storage was an activation or a temporary is only known once it is known when it was freed.
-
-What a storage was for (an activation, a temporary) is only known once it is known when it was freed.
 """
 
 from bisect import bisect_right
@@ -43,7 +41,7 @@ def label(record: Record, marks: Marks) -> Category:
 
 
 def _purpose(record: Record, marks: Marks) -> tuple[Category, list[int]]:
-    """Return the category of a storage that lives to one of some moments, and those moments (indices of events)."""
+    """Return the category of a storage if it lives to the next of some moments, and those moments (event indices)."""
     if record.recomputed:
         return Category.RECOMPUTED, marks.recompute_ends
     if record.phase is Phase.FORWARD:

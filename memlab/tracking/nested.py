@@ -27,7 +27,7 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
 def is_wrapper(kind: type) -> bool:
     """Return True if tensors of this type hold their numbers in other tensors: DTensor, jagged tensors, torchao's.
 
-    They say so themselves, by PyTorch's protocol for subclasses.
+    Such a class declares it by PyTorch's protocol for subclasses, ``__tensor_flatten__``.
     """
     return hasattr(kind, "__tensor_flatten__")
 

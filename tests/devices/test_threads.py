@@ -1,8 +1,6 @@
 """The waiting of PyTorch's threads: in processes of their own, because the policy holds as long as a process lives.
 
-The gain is a matter of time, and stands in the benchmarks (``tests/bench/threads.py``).
-
-What it gains is a matter of time, and stands in the benchmarks (``tests/bench/threads.py``).
+The gain in speed is measured in the benchmarks (``tests/bench/threads.py``).
 """
 
 import os

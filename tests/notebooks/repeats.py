@@ -1,11 +1,8 @@
-"""Repeated runs and predictions of a notebook's changed versions, answered from files.
+"""A cache of runs and predictions, for a notebook that runs once for each of its changes.
 
-Each change runs in a process of its own.
-
-Answers lie in files, for each change runs in a process of its own.
-
-Only where no cell has a say: training loops in ``notebooks/ranks``, which real ranks import, seeded and in processes of
-their own. To start these takes longer than all the rest.
+The results lie in files, because each change runs in a process of its own. Only loops in ``notebooks/ranks`` are kept:
+no cell can change them, since real ranks import them, seeded, in processes of their own, whose start takes longer than
+all the rest.
 """
 
 import pickle

@@ -41,7 +41,7 @@ def notebook(tmp_path, monkeypatch):
 
 
 class Asked(list):
-    """Points that were predicted, in order; a sentence names each. After ``most`` somebody interrupts."""
+    """A substitute for predictions: it lists the points asked for, and raises KeyboardInterrupt after ``most``."""
 
     most = 10**9
 

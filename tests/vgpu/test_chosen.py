@@ -1,4 +1,4 @@
-"""The amount that a loop chooses by numbers that a prediction does not have: nothing is chosen, and that is said."""
+"""Results whose size depends on numbers that a prediction lacks: nothing is chosen, and the trace says so."""
 
 import pytest
 import torch
