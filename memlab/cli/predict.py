@@ -25,7 +25,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "predict",
         help="predict what a train function, or a script as it is, would take on a GPU",
         usage="memlab predict FILE[:FUNCTION] [key=value ...] [--gpu CARD] [--world-size N] [--steps N] "
-        "[--until MILESTONE] [--guess LINE=NUMBER] [--budget SIZE] [--json FILE] [--snapshot FILE] "
+        "[--until MILESTONE] [--guess LINE=NUMBER] [--chosen SHARE] [--budget SIZE] [--json FILE] [--snapshot FILE] "
         "[-- ARGUMENTS OF THE SCRIPT]\n"
         "       memlab predict [OPTIONS] -- torchrun --nproc-per-node 8 FILE ... "
         "(or python, accelerate launch, deepspeed)",
@@ -49,6 +49,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         default=[],
         metavar="LINE=NUMBER",
         help="a number that only a real card knows, by the line that asks for it, as in train.py:12=1.5",
+    )
+    parser.add_argument(
+        "--chosen",
+        type=read_value,
+        metavar="SHARE",
+        help="the share, from 0 to 1, that is chosen where numbers decide that only a real card knows, as in x[x > 0]",
     )
     parser.add_argument(
         "--snapshot",
@@ -80,6 +86,7 @@ def _predict_function(args: argparse.Namespace) -> int:
     train = load_function(args.target)
     settings = read_settings([*args.settings, *args.arguments])
     options: dict[str, Any] = {"keeps_history": args.snapshot is not None, "guesses": _read_guesses(args.guess)}
+    options |= {"chosen": args.chosen}
     device = VirtualGpu(args.gpu, world_size=args.world_size, **options)
     trace = Run(train, settings, device, steps=args.steps, budget=args.budget).complete()
     if args.snapshot is not None:
@@ -97,7 +104,7 @@ def _predict_script(args: argparse.Namespace) -> int:
     launch = _launch(args)
     script, world_size = launch.command, launch.world_size if args.world_size is None else args.world_size
     options = {"gpu": args.gpu, "ranks": (world_size, 0), "until": args.until}
-    options |= {"guesses": _read_guesses(args.guess)}
+    options |= {"guesses": _read_guesses(args.guess), "chosen": args.chosen}
     answer = ask(script, **options, steps=args.steps, budget=args.budget, snapshot=args.snapshot)
     show(repr(script), answer.trace, args.json)
     _name_snapshot(args.snapshot)

@@ -54,14 +54,15 @@ def ask(
     until: str | None = None,
     edits: Sequence[str] = (),
     guesses: Mapping[str, float] | None = None,
+    chosen: float | None = None,
 ) -> Answer:
     """Run a script in a new process: predicted, where a card is named, else measured. Of so many ``ranks``, one.
 
     What it prints comes out on this process's stderr, unless ``is_quiet``. ``is_endless``: on a card with the same
     kernels and room for everything. ``snapshot``: a file, as for :func:`memlab.predict`. ``until``: see
-    :class:`memlab.script.script_run.ScriptRun`; ``edits``: :mod:`memlab.script.edits`; ``guesses``: as for
-    :class:`memlab.vgpu.gpu.VirtualGpu`. When this returns, the process is gone
-    and so are the files that a predicted script has written.
+    :class:`memlab.script.script_run.ScriptRun`; ``edits``: :mod:`memlab.script.edits`; ``guesses`` and
+    ``chosen``: as for :class:`memlab.vgpu.gpu.VirtualGpu`. When this returns, the process is gone and so are the files
+    that a predicted script has written.
 
     Raises:
         MemlabError: what came in the way, see :meth:`memlab.script.Script.predict`.
@@ -74,6 +75,7 @@ def ask(
     }
     request |= {"gpu": gpu, "ranks": ranks, "device": device, "budget": budget, "is_endless": is_endless}
     request |= {"keeps_history": snapshot is not None, "until": until, "edits": edits, "guesses": guesses}
+    request |= {"chosen": chosen}
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
         status = _run(request | {"folder": folder}, script.environment, Path(folder), is_quiet)
         file = Path(folder, "answer.json")

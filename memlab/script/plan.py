@@ -214,6 +214,7 @@ def plan(
     ranks: tuple[int | None, int],
     until: str | None,
     guesses: Mapping[str, float],
+    chosen: float | None,
     room: int,
     tell: Callable[[str], None],
 ) -> Iterator[str]:
@@ -224,13 +225,14 @@ def plan(
         answer: what a prediction of it has said.
         gpu: the card.
         ranks: how many there are, None for a script without a process group, and which one is predicted.
-        until, guesses: as for :func:`memlab.script.child.ask`.
+        until, guesses, chosen: as for :func:`memlab.script.child.ask`.
         room: bytes that may be reserved.
         tell: called with a sentence about what is being tried.
     """
 
     def predicted(command: Command, edits: Sequence[str]) -> Answer:
-        options: dict[str, Any] = {"gpu": gpu, "ranks": ranks, "steps": STEPS, "until": until, "guesses": guesses}
+        options: dict[str, Any] = {"gpu": gpu, "ranks": ranks, "steps": STEPS, "until": until}
+        options |= {"guesses": guesses, "chosen": chosen}
         return ask(command, **options, edits=edits, is_endless=True, is_quiet=True)
 
     return Plan(predicted, command, answer.options, room, tell).lines()

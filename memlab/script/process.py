@@ -76,7 +76,7 @@ def _device(request: dict[str, Any]) -> Device:
     from memlab.vgpu.gpu import VirtualGpu
 
     world_size, global_rank = request["ranks"]
-    options = {"keeps_history": request["keeps_history"], "guesses": request["guesses"]}
+    options = {name: request[name] for name in ("keeps_history", "guesses", "chosen")}
     device = VirtualGpu(request["gpu"], world_size=world_size, global_rank=global_rank, **options)
     if request["is_endless"]:
         device.card = device.card.endless

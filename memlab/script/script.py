@@ -34,6 +34,7 @@ class Script(Command):
         budget: str | int | None = None,
         snapshot: str | Path | None = None,
         until: str | None = None,
+        chosen: float | None = None,
         **settings: Any,
     ) -> Trace:
         """Predict the script, as :func:`memlab.predict` does; ``world_size`` is what ``torchrun`` would tell it.
@@ -47,7 +48,8 @@ class Script(Command):
             MemlabError: as :func:`memlab.predict`.
         """
         ranks, script = (world_size, global_rank), self.with_options(**settings)
-        return ask(script, gpu=gpu, ranks=ranks, steps=steps, budget=budget, snapshot=snapshot, until=until).trace
+        options: dict[str, Any] = {"snapshot": snapshot, "until": until, "chosen": chosen}
+        return ask(script, gpu=gpu, ranks=ranks, steps=steps, budget=budget, **options).trace
 
     def want(self, *, gpu: str, steps: int, budget: int | None, **settings: Any) -> Trace:
         """As :meth:`predict`, but nothing that it prints is seen, and None is a card with all the memory that it wants.

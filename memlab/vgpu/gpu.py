@@ -22,7 +22,7 @@ from memlab.vgpu.mode import VirtualMode
 from memlab.vgpu.names import CARD
 from memlab.vgpu.patches import PATCHES
 from memlab.vgpu.ranks import check_ranks, process_group
-from memlab.vgpu.refusals import bare_number, depends_on_data, guessed, nothing_chosen, scripted
+from memlab.vgpu.refusals import bare_number, chosen, depends_on_data, guessed, scripted
 from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.switches import switches
 from memlab.vgpu.time.clock import Clock
@@ -40,9 +40,11 @@ class VirtualGpu(Device):
         keeps_history: whether what its allocator does in a run is written down.
         guesses: numbers that only a real card knows, by the line that asks for one, ``{"train.py:12": 1.5}``. Others
             are guessed: a float is 1, an integer 0.
+        chosen: the share (0 to 1) that is chosen where such numbers decide how much is; None where nobody knows: then
+            nothing is, and the prediction is a lower bound.
 
     Raises:
-        BadValue: for an unknown card, or a rank that cannot be.
+        BadValue: for an unknown card, a rank that cannot be, or a share that is none.
         NoVirtualGpu: where this PyTorch cannot carry it.
     """
 
@@ -58,14 +60,18 @@ class VirtualGpu(Device):
         global_rank: int = 0,
         keeps_history: bool = False,
         guesses: Mapping[str, float] | None = None,
+        chosen: float | None = None,
     ):
         check_ranks(world_size, global_rank)
+        if chosen is not None and not (isinstance(chosen, int | float) and 0 <= chosen <= 1):
+            raise BadValue(f"chosen={chosen!r} is no share: give a number from 0 (nothing) to 1 (all).")
         self._ranks = world_size
         self.rank, self.world_size = global_rank, world_size or 1
         self.takes_turns = world_size is not None  # a process has one process group at a time
         self.card = find_card(name)
         self._keeps_history = keeps_history
         self._given = dict(guesses or {})
+        self._chosen = chosen
         self._history: History | None = None
         self._clock: Clock | None = None
         register()
@@ -83,7 +89,7 @@ class VirtualGpu(Device):
         """Sentences about what the prediction had to leave out, and about what it takes for granted."""
         lines, told = self._prediction.sized, self._clock.communication() if self._clock else ""
         left_out = (*self._prediction.notes, *self._prediction.memory.remarks, *self._prediction.on_given)
-        assumed = [nothing_chosen(lines) if lines else "", told, self.card.assumption, unchecked()]
+        assumed = [chosen(lines, self._chosen) if lines else "", told, self.card.assumption, unchecked()]
         return (*left_out, *filter(None, assumed))
 
     @property
@@ -93,8 +99,8 @@ class VirtualGpu(Device):
 
     @property
     def is_lower_bound(self) -> bool:
-        """True if results have sizes that only a real card knows."""
-        return bool(self._prediction.sized)
+        """True if results have sizes that only a real card knows, and no share of them was given."""
+        return bool(self._prediction.sized) and self._chosen is None
 
     def tracker(self, budget: int | None) -> VirtualTracker:
         """The tracker of a new run on this card, which starts empty; the card's allocator keeps the budget."""
@@ -157,7 +163,7 @@ class VirtualGpu(Device):
 
     def _new(self) -> Prediction:
         memory = VirtualMemory(self.card)
-        return Prediction(self.card, memory, world_size=self.world_size, switches=switches(), given=self._given)
+        return Prediction(self.card, memory, world_size=self.world_size, switches=switches(), given=self._given, chosen=self._chosen)
 
     def start_step(self) -> None:
         """The lines that ask for unknown numbers are counted for each step."""

@@ -161,7 +161,7 @@ class VirtualMode(FakeTensorMode):
         except DynamicOutputShapeException as error:
             if func in SIZED:
                 return SIZED[func](self, *args, **kwargs)
-            results = values.sized_by_values(func, args, kwargs) or values.sized_at_least(func, args, kwargs)
+            results = values.sized_by_values(func, args, kwargs) or values.sized_by_share(func, args, kwargs)
             if results is None:
                 raise depends_on_data(func) from error
             return self._moved_to_the_card(results, func)

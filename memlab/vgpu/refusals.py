@@ -140,12 +140,13 @@ def guessed(lines: Iterable[str]) -> str:
     )
 
 
-def nothing_chosen(lines: Iterable[str]) -> str:
-    """Return the note for a trace with results whose size a prediction does not know."""
-    return (
-        f"How much is chosen at {', '.join(lines)} depends on numbers that only a real card knows. Here nothing is, so "
-        "the peak is at least this."
-    )
+def chosen(lines: Iterable[str], share: float | None) -> str:
+    """Return the note for a trace with results whose size a prediction does not know; ``share`` of them is taken."""
+    if share is None:
+        taken = "nothing is, so the peak is at least this; chosen=1 (--chosen 1) predicts that all is"
+    else:
+        taken = f"chosen={share:g} is taken, a share of what there is to choose from"
+    return f"How much is chosen at {', '.join(lines)} depends on numbers that only a real card knows. Here {taken}."
 
 
 def scripted_code(what: str) -> Unpredictable:

@@ -11,9 +11,11 @@ said of unknown floats, is True, other unknown truths are False: assertions and 
 wait for something rare do not begin. (Of integers too, which may be tokens, a text that goes on until all have ended
 would end at once.)
 When the loop asks for an uncertain number, the line that asked is written down. So is a line at which the size of a
-result depends on such numbers; there nothing is chosen, and the prediction is a lower bound.
+result depends on such numbers; there nothing is chosen, and the prediction is a lower bound, unless somebody has said
+which share is.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -29,6 +31,7 @@ from memlab.vgpu.refusals import called, in_head_of_while, where, without_end
 LARGEST = 1_000_000  # numbers: up to here a tensor has a value that is known (tokens of a batch, labels of its pixels)
 FEW = 16  # floats: the bounds of a range, the means of colours
 MOVED = 100_000  # floats that came from the host and are only moved since: the boxes of a batch and whose they are
+MOST_TO_CHOOSE_FROM = 2**24  # numbers of which a share is chosen
 LARGEST_GUESS = 1000  # up to here it has one that is not
 MOST_GUESSES = 10_000  # for one line in one step
 MOST_IN_WHILE = 1000  # where the line is the condition of a loop
@@ -163,18 +166,22 @@ def sized_by_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return results if certain else None
 
 
-def sized_at_least(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same where every unknown number is taken to be 0, so that nothing is chosen: the least that it may give.
+def sized_by_share(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same where the share that was said of the unknown numbers is 1 and the rest is 0, so that this share is chosen.
 
-    None where the host has no such operator, or would have too much to count.
+    Where nothing was said all are 0: the least that it may give. None where the host has no such operator, or would
+    have too much to count.
     """
+    share = current().chosen or 0.0
 
     def stand_in(argument: FakeTensor) -> torch.Tensor:
         if (value := value_of(argument)) is not None and value.origin.certain:
             return value.tensor
-        if func in _SORTING and argument.numel() > LARGEST:
+        if share == 0 and func not in _SORTING:
+            return _zero(argument.dtype).expand(argument.shape)
+        if argument.numel() > (LARGEST if func in _SORTING else MOST_TO_CHOOSE_FROM):
             raise _Unknown
-        return _zero(argument.dtype).expand(argument.shape)
+        return _chosen(argument, math.ceil(share * argument.numel()), distinct=func in _SORTING)
 
     try:
         results = _on_the_host(func, args, kwargs, stand_in)
@@ -336,6 +343,14 @@ def _values(given: Any) -> list[Value]:
     tensors = given if isinstance(given, tuple | list) else (given,)
     known = (value_of(tensor) for tensor in tensors if isinstance(tensor, FakeTensor))
     return [value for value in known if value is not None]
+
+
+def _chosen(tensor: torch.Tensor, count: int, *, distinct: bool) -> torch.Tensor:
+    """Numbers for a tensor, of which the first ``count`` are 1 and the rest 0; or ``count`` ``distinct`` ones, if any."""
+    with unset_fake_temporarily():
+        places = torch.arange(tensor.numel(), dtype=torch.int32)
+        numbers = places.clamp(max=max(count - 1, 0)) if distinct else places < count
+        return numbers.to(tensor.dtype).view(tensor.shape)
 
 
 def _zero(dtype: torch.dtype) -> torch.Tensor:

@@ -58,7 +58,7 @@ def test_out_of_memory_is_told_with_what_to_change(script, capfd, monkeypatch):
     out, err = capfd.readouterr()
     lines = out.splitlines()
     assert "CUDA out of memory. Tried to allocate 11.92 GiB" in "".join(lines)
-    where = {"gpu": "T4", "ranks": (None, 0), "until": None, "guesses": {}, "room": 10 * 2**30}
+    where = {"gpu": "T4", "ranks": (None, 0), "until": None, "guesses": {}, "chosen": None, "room": 10 * 2**30}
     assert lines[-3:] == ["train.py --batch-size=50000000", str(where), "50000000"]
     assert "memlab: trying\n" in err
 

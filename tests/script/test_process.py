@@ -39,7 +39,7 @@ def answer(tmp_path, monkeypatch, own_main):
         refused[:] = [REFUSED] if was_refused else []
         path = tmp_path / "train.py"
         path.write_text(dedent(text))
-        flags = {"is_endless": False, "keeps_history": False, "until": None, "edits": [], "guesses": {}}
+        flags = {"is_endless": False, "keeps_history": False, "until": None, "edits": [], "guesses": {}, "chosen": None}
         request = flags | {"gpu": "T4", "ranks": (None, 0), "steps": 2, "budget": None} | request
         return process.answer(request | {"path": str(path), "arguments": arguments, "module": None}, tmp_path)
 

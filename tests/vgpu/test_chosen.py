@@ -41,7 +41,7 @@ def test_nothing_is_chosen_by_numbers_that_nobody_knows(choose, shape):
     assert trace.guesses == (line,)
     assert trace.notes == (
         f"How much is chosen at {line} depends on numbers that only a real card knows. Here nothing is, so the peak is "
-        "at least this.",
+        "at least this; chosen=1 (--chosen 1) predicts that all is.",
     )
 
 
