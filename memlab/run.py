@@ -88,7 +88,7 @@ def predict(
     steps: int = 3,
     budget: str | int | None = None,
     snapshot: str | Path | None = None,
-    chosen: float | None = None,
+    chosen: float | str | None = None,
     **settings: Any,
 ) -> Trace:
     """Predict the memory that training would take on a GPU that need not be there.
@@ -108,9 +108,10 @@ def predict(
         budget: ``"6 GiB"`` or bytes, where less than the whole card is free.
         snapshot: a file for what the card's allocator does, which PyTorch's own viewer opens (pytorch.org/memory_viz,
             ``python -m torch.cuda._memory_viz trace_plot FILE``).
-        chosen: the share, from 0 to 1, that is chosen where numbers decide which only a real card knows (``x[x > 0]``,
-            the tokens of an expert): 1/8 for eight experts with as much to do each, 1 for the most that can be. By
-            default nothing is, and ``Trace.is_lower_bound`` says so.
+        chosen: the share, from 0 to 1, that is chosen where numbers decide which only a real card knows
+            (``x[x > 0]``), 1 for the most that it can be; or ``"evenly"``: what ``topk``, ``max``, ``argmax`` or
+            ``multinomial`` picks from several is spread evenly over them, as tokens over experts. By default nothing is
+            chosen, and ``Trace.is_lower_bound`` says so.
         **settings: passed on to ``train``; the rest keep its defaults.
 
     Inside, ``"cuda"`` means the card, and ``torch.cuda`` answers for it. ``train`` writes no file, and what was made
@@ -131,8 +132,8 @@ def predict(
         return train.predict(gpu=gpu, steps=steps, budget=budget, snapshot=snapshot, **given, **settings)
     from memlab.vgpu.gpu import VirtualGpu  # here, because a process that only measures has no use for it
 
-    ranks = {"world_size": world_size, "global_rank": global_rank}
-    device = VirtualGpu(gpu, keeps_history=snapshot is not None, chosen=chosen, **ranks)
+    keeps = snapshot is not None
+    device = VirtualGpu(gpu, world_size=world_size, global_rank=global_rank, keeps_history=keeps, chosen=chosen)
     trace = Run(train, settings, device, steps=steps, budget=budget).complete()
     if snapshot is not None:
         device.save_snapshot(snapshot)

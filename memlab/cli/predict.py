@@ -54,7 +54,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--chosen",
         type=read_value,
         metavar="SHARE",
-        help="the share, from 0 to 1, that is chosen where numbers decide that only a real card knows, as in x[x > 0]",
+        help="the share, from 0 to 1, that is chosen where numbers decide that only a real card knows, as in x[x > 0]; "
+        "or evenly: what topk or argmax picks, as experts for tokens, is spread evenly",
     )
     parser.add_argument(
         "--snapshot",

@@ -54,7 +54,7 @@ def ask(
     until: str | None = None,
     edits: Sequence[str] = (),
     guesses: Mapping[str, float] | None = None,
-    chosen: float | None = None,
+    chosen: float | str | None = None,
 ) -> Answer:
     """Run a script in a new process: predicted, where a card is named, else measured. Of so many ``ranks``, one.
 

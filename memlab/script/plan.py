@@ -214,7 +214,7 @@ def plan(
     ranks: tuple[int | None, int],
     until: str | None,
     guesses: Mapping[str, float],
-    chosen: float | None,
+    chosen: float | str | None,
     room: int,
     tell: Callable[[str], None],
 ) -> Iterator[str]:

@@ -34,7 +34,7 @@ class Script(Command):
         budget: str | int | None = None,
         snapshot: str | Path | None = None,
         until: str | None = None,
-        chosen: float | None = None,
+        chosen: float | str | None = None,
         **settings: Any,
     ) -> Trace:
         """Predict the script, as :func:`memlab.predict` does; ``world_size`` is what ``torchrun`` would tell it.

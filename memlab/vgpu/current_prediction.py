@@ -27,8 +27,10 @@ class Prediction:
         asked: lines of the loop that asked the card for a number that nobody knows, and how often in this step.
         guessed: all of them, in order.
         given: numbers for such lines, which somebody has said; ``used``: those of these lines that have asked.
-        chosen: the share (0 to 1) that is chosen where numbers decide that nobody knows, if somebody has said it.
-        sized: those where the size of a result depends on numbers that nobody knows, and what gives it.
+        chosen: the share (0 to 1) that is chosen where numbers decide that nobody knows, or ``"evenly"``: what is
+            picked from several is spread evenly over them; None if nobody has said it.
+        sized: those where the size of a result depends on numbers that nobody knows, and what gives it; ``spread``:
+            those where these numbers come of picks that are spread evenly.
         files: what the loop "saved", by path or file object, for it to load again.
         written: storages of the host that the loop has written to.
         away: storages of the host that tensors of the card have for their data, by number and referred to weakly, and
@@ -47,8 +49,9 @@ class Prediction:
     guessed: dict[str, None] = field(default_factory=dict)
     given: Mapping[str, float] = field(default_factory=dict)
     used: dict[str, None] = field(default_factory=dict)
-    chosen: float | None = None
+    chosen: float | str | None = None
     sized: dict[str, str] = field(default_factory=dict)
+    spread: dict[str, str] = field(default_factory=dict)
     files: dict[Any, Any] = field(default_factory=dict)
     written: dict[int, Any] = field(default_factory=dict)
     away: dict[int, tuple[Any, Any]] = field(default_factory=dict)

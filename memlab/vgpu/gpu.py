@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from memlab.devices.base import Device
-from memlab.errors import MemlabError
+from memlab.errors import BadValue, MemlabError
 from memlab.files import write_atomically
 from memlab.oom import is_out_of_memory
 from memlab.text import message
@@ -27,6 +27,7 @@ from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.switches import switches
 from memlab.vgpu.time.clock import Clock
 from memlab.vgpu.tracker import VirtualTracker
+from memlab.vgpu.values import EVENLY
 from memlab.vgpu.versions import unchecked
 
 
@@ -40,8 +41,9 @@ class VirtualGpu(Device):
         keeps_history: whether what its allocator does in a run is written down.
         guesses: numbers that only a real card knows, by the line that asks for one, ``{"train.py:12": 1.5}``. Others
             are guessed: a float is 1, an integer 0.
-        chosen: the share (0 to 1) that is chosen where such numbers decide how much is; None where nobody knows: then
-            nothing is, and the prediction is a lower bound.
+        chosen: the share (0 to 1) that is chosen where such numbers decide how much is, or ``"evenly"``: what is picked
+            from several, as an expert is for a token, is spread evenly over them. None where nobody knows: then nothing
+            is chosen, and the prediction is a lower bound.
 
     Raises:
         BadValue: for an unknown card, a rank that cannot be, or a share that is none.
@@ -60,11 +62,11 @@ class VirtualGpu(Device):
         global_rank: int = 0,
         keeps_history: bool = False,
         guesses: Mapping[str, float] | None = None,
-        chosen: float | None = None,
+        chosen: float | str | None = None,
     ):
         check_ranks(world_size, global_rank)
-        if chosen is not None and not (isinstance(chosen, int | float) and 0 <= chosen <= 1):
-            raise BadValue(f"chosen={chosen!r} is no share: give a number from 0 (nothing) to 1 (all).")
+        if not (chosen in (None, EVENLY) or (isinstance(chosen, int | float) and 0 <= chosen <= 1)):
+            raise BadValue(f"chosen={chosen!r} is no share: give a number from 0 (nothing) to 1 (all), or {EVENLY!r}.")
         self._ranks = world_size
         self.rank, self.world_size = global_rank, world_size or 1
         self.takes_turns = world_size is not None  # a process has one process group at a time
@@ -87,9 +89,10 @@ class VirtualGpu(Device):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the prediction had to leave out, and about what it takes for granted."""
-        lines, told = self._prediction.sized, self._clock.communication() if self._clock else ""
+        told = self._clock.communication() if self._clock else ""
         left_out = (*self._prediction.notes, *self._prediction.memory.remarks, *self._prediction.on_given)
-        assumed = [chosen(lines, self._chosen) if lines else "", told, self.card.assumption, unchecked()]
+        sizes = chosen(self._prediction.sized, self._prediction.spread, self._chosen)
+        assumed = [*sizes, told, self.card.assumption, unchecked()]
         return (*left_out, *filter(None, assumed))
 
     @property
@@ -100,7 +103,7 @@ class VirtualGpu(Device):
     @property
     def is_lower_bound(self) -> bool:
         """True if results have sizes that only a real card knows, and no share of them was given."""
-        return bool(self._prediction.sized) and self._chosen is None
+        return bool(self._prediction.sized) and self._chosen in (None, EVENLY)
 
     def tracker(self, budget: int | None) -> VirtualTracker:
         """The tracker of a new run on this card, which starts empty; the card's allocator keeps the budget."""
@@ -163,7 +166,9 @@ class VirtualGpu(Device):
 
     def _new(self) -> Prediction:
         memory = VirtualMemory(self.card)
-        return Prediction(self.card, memory, world_size=self.world_size, switches=switches(), given=self._given, chosen=self._chosen)
+        return Prediction(
+            self.card, memory, world_size=self.world_size, switches=switches(), given=self._given, chosen=self._chosen
+        )
 
     def start_step(self) -> None:
         """The lines that ask for unknown numbers are counted for each step."""

@@ -4,7 +4,7 @@ import linecache
 import sys
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -82,8 +82,9 @@ def depends_on_data(func: Any, line: str = "", error: Exception | None = None) -
     raised = f" (where nothing is chosen, {type(error).__name__}: {message(error)})" if error else ""
     place = f"{func} at {line}" if line else f"{called(func)} at {where()}"
     return Unpredictable(
-        f"{place} has a result that depends on the data, which a prediction does not have{raised}: write it with "
-        "fixed sizes (torch.where in the place of a mask), or measure instead."
+        f"{place} has a result that depends on the data, which a prediction does not have{raised}: "
+        f"{'say how much is chosen (chosen=0.5 or --chosen 0.5, 1, evenly), ' * bool(error)}write it with fixed sizes "
+        "(torch.where in the place of a mask), or measure instead."
     )
 
 
@@ -140,13 +141,20 @@ def guessed(lines: Iterable[str]) -> str:
     )
 
 
-def chosen(lines: Iterable[str], share: float | None) -> str:
-    """Return the note for a trace with results whose size a prediction does not know; ``share`` of them is taken."""
-    if share is None:
-        taken = "nothing is, so the peak is at least this; chosen=1 (--chosen 1) predicts that all is"
-    else:
-        taken = f"chosen={share:g} is taken, a share of what there is to choose from"
-    return f"How much is chosen at {', '.join(lines)} depends on numbers that only a real card knows. Here {taken}."
+def chosen(sized: Iterable[str], spread: Iterable[str], share: float | str | None) -> Iterator[str]:
+    """Yield the notes for a trace with results whose size a prediction does not know, by the lines that choose.
+
+    Args:
+        sized: lines where ``share`` is chosen; nothing if it is no number.
+        spread: lines where it depends on picks that are taken to be spread evenly.
+    """
+    unknown = "depends on numbers that only a real card knows. Here"
+    if lines := ", ".join(sized):
+        nothing = "nothing is, so the peak is at least this; chosen=1 (--chosen 1) predicts that all is"
+        taken = f"it is {share:g} of what there is" if isinstance(share, int | float) else nothing
+        yield f"How much is chosen at {lines} {unknown} {taken}."
+    if lines := ", ".join(spread):
+        yield f"How much is chosen at {lines} {unknown} what is picked from several is spread evenly over them."
 
 
 def scripted_code(what: str) -> Unpredictable:

@@ -12,7 +12,8 @@ wait for something rare do not begin. (Of integers too, which may be tokens, a t
 would end at once.)
 When the loop asks for an uncertain number, the line that asked is written down. So is a line at which the size of a
 result depends on such numbers; there nothing is chosen, and the prediction is a lower bound, unless somebody has said
-which share is.
+which share is, or that what is picked from several is spread evenly over them: then the places that ``topk`` or
+``argmax`` gives have numbers, which are uncertain, and so has what is made from them.
 """
 
 import math
@@ -29,6 +30,7 @@ from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import called, in_head_of_while, where, without_end
 
 LARGEST = 1_000_000  # numbers: up to here a tensor has a value that is known (tokens of a batch, labels of its pixels)
+EVENLY = "evenly"  # for ``Prediction.chosen``
 FEW = 16  # floats: the bounds of a range, the means of colours
 MOVED = 100_000  # floats that came from the host and are only moved since: the boxes of a batch and whose they are
 MOST_TO_CHOOSE_FROM = 2**24  # numbers of which a share is chosen
@@ -57,6 +59,13 @@ _MOVES = {
     )
 }
 _CONVERTS = {aten._to_copy.default}  # a mask of floats is a mask of ones
+# Operators that pick places along a dimension: which of the results these are, and which argument is the dimension.
+_PICKS = {
+    aten.topk.default: (1, 2),
+    aten.max.dim: (1, 1),
+    aten.argmax.default: (0, 1),
+    aten.multinomial.default: (0, None),
+}
 
 
 class Value:
@@ -70,10 +79,11 @@ class Value:
 
 
 class _Origin:
-    __slots__ = ("certain", "of_floats")
+    __slots__ = ("certain", "of_floats", "of_picks")
 
-    def __init__(self, certain: bool, of_floats: bool = False):
+    def __init__(self, certain: bool, of_floats: bool = False, of_picks: bool = False):
         self.certain = certain
+        self.of_picks = of_picks  # whether it is made from picks that are spread evenly
         self.of_floats = of_floats  # whether it is truths about floats that nobody knows
 
 
@@ -112,6 +122,9 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
     if func in _KEEPS:
         return
     outs = out if isinstance(out, tuple | list) else (out,)
+    if func in _PICKS and current().chosen == EVENLY:
+        _spread(func, args, outs)
+        return
     if not any(has_value(item, most) for item in outs):
         _write(func, args, kwargs)
         return
@@ -124,7 +137,8 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
             of_floats = item.dtype is torch.bool and not certain and func not in _CONVERTS and _says_of_floats(args)
             if of_floats and (item.numel() > 1 or _is_all(func, item)):
                 result = None
-            _keep(item, result, certain, func, (args, kwargs), of_floats)
+            of_picks = not certain and current().chosen == EVENLY and _says_of_picks(args)
+            _keep(item, result, func, (args, kwargs), _Origin(certain, of_floats, of_picks))
 
 
 def ask(tensor: FakeTensor) -> bool | int | float | complex:
@@ -167,16 +181,20 @@ def sized_by_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def sized_by_share(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same where the share that was said of the unknown numbers is 1 and the rest is 0, so that this share is chosen.
+    """Return the same where a share of the unknown numbers is 1 and the rest 0, so that this share is chosen.
 
-    Where nothing was said all are 0: the least that it may give. None where the host has no such operator, or would
-    have too much to count.
+    Without :attr:`Prediction.chosen` all are 0: the least that it may give. What is made from picks that are
+    spread evenly is taken as it is. None where the host has no such operator, or would have too much to count.
     """
-    share = current().chosen or 0.0
+    prediction = current()
+    share = prediction.chosen if isinstance(prediction.chosen, int | float) else 0
+    is_spread = prediction.chosen == EVENLY
 
     def stand_in(argument: FakeTensor) -> torch.Tensor:
-        if (value := value_of(argument)) is not None and value.origin.certain:
+        nonlocal is_spread
+        if (value := value_of(argument)) is not None and (value.origin.certain or value.origin.of_picks):
             return value.tensor
+        is_spread &= argument.dtype.is_floating_point and argument is args[0] and len(args) > 1  # not what decides
         if share == 0 and func not in _SORTING:
             return _zero(argument.dtype).expand(argument.shape)
         if argument.numel() > (LARGEST if func in _SORTING else MOST_TO_CHOOSE_FROM):
@@ -187,7 +205,7 @@ def sized_by_share(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         results = _on_the_host(func, args, kwargs, stand_in)
     except Exception:
         return None
-    current().sized[note_guess()] = called(func)
+    (prediction.spread if is_spread else prediction.sized)[note_guess()] = called(func)
     return results
 
 
@@ -285,18 +303,16 @@ def _is_all(func: Any, out: FakeTensor) -> bool:
     return func.overloadpacket in _TRUE or (func.overloadpacket in _ALL and out.dtype is torch.bool)
 
 
-def _keep(
-    item: Any, result: torch.Tensor | None, certain: bool, func: Any, given: tuple[Any, ...], of_floats: bool
-) -> None:
+def _keep(item: Any, result: torch.Tensor | None, func: Any, given: tuple[Any, ...], origin: _Origin) -> None:
     before = value_of(item)
     if before is not None:  # written in place, or given back as it was
         is_new = func.overloadpacket in _OVERWRITES and before.tensor.nbytes == before.tensor.untyped_storage().nbytes()
-        before.origin.certain = certain and (before.origin.certain or is_new)
-        before.origin.of_floats = of_floats
+        before.origin.certain = origin.certain and (before.origin.certain or is_new)
+        before.origin.of_floats, before.origin.of_picks = origin.of_floats, origin.of_picks
         if result is not None and result is not before.tensor:
             before.tensor = result
         return
-    if _is_only_moved(item) and not certain:
+    if _is_only_moved(item) and not origin.certain:
         return
     if result is None:
         if item.dtype.is_floating_point:
@@ -304,7 +320,7 @@ def _keep(
         if item.numel() > LARGEST_GUESS and func.overloadpacket not in EMPTY:  # these are about to be written to
             return
         result = torch.ones(item.shape, dtype=item.dtype) if _is_all(func, item) else _default(item)
-    item.memlab_value = Value(result, _shared_origin(result, given) or _Origin(certain, of_floats))
+    item.memlab_value = Value(result, _shared_origin(result, given) or origin)
 
 
 def _shared_origin(result: torch.Tensor, given: tuple[Any, ...]) -> _Origin | None:
@@ -345,8 +361,26 @@ def _values(given: Any) -> list[Value]:
     return [value for value in known if value is not None]
 
 
+def _spread(func: Any, args: tuple[Any, ...], outs: Sequence[Any]) -> None:
+    """The places that an operator picks are spread evenly over the dimension, row by row."""
+    which, position = _PICKS[func]
+    places = outs[which]
+    dim = args[position] if position is not None and len(args) > position else -1
+    count = args[0].numel() if dim is None else args[0].shape[dim]
+    if has_value(places):
+        with unset_fake_temporarily():
+            even = (torch.arange(places.numel()) % count).view(places.shape)
+        places.__dict__["memlab_value"] = Value(even, _Origin(False, of_picks=True))
+
+
+def _says_of_picks(args: tuple[Any, ...]) -> bool:
+    """Return True if an argument is made from picks that are spread evenly."""
+    tensors = (leaf for leaf in tree_leaves(args) if isinstance(leaf, FakeTensor))
+    return any(value.origin.of_picks for tensor in tensors if (value := value_of(tensor)) is not None)
+
+
 def _chosen(tensor: torch.Tensor, count: int, *, distinct: bool) -> torch.Tensor:
-    """Numbers for a tensor, of which the first ``count`` are 1 and the rest 0; or ``count`` ``distinct`` ones, if any."""
+    """Return numbers for a tensor: ``count`` times 1, then 0; or so many ``distinct`` ones."""
     with unset_fake_temporarily():
         places = torch.arange(tensor.numel(), dtype=torch.int32)
         numbers = places.clamp(max=max(count - 1, 0)) if distinct else places < count

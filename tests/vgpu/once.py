@@ -7,7 +7,7 @@ from memlab import predict
 from memlab.trace import Trace
 
 
-def in_a_prediction(work: Callable, *, gpu: str = "T4") -> tuple[Any, Trace]:
+def in_a_prediction(work: Callable, *, gpu: str = "T4", **options: Any) -> tuple[Any, Trace]:
     """Return the result of ``work(device)`` inside of a prediction, and the trace."""
     results = []
 
@@ -15,7 +15,7 @@ def in_a_prediction(work: Callable, *, gpu: str = "T4") -> tuple[Any, Trace]:
         results.append(work(device))
         yield
 
-    trace = predict(train, gpu=gpu, steps=1)
+    trace = predict(train, gpu=gpu, steps=1, **options)
     return results[0], trace
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from memlab import fit, predict
-from memlab.errors import Unpredictable
+from memlab.errors import BadValue, Unpredictable
 from memlab.trace import Trace
 from tests.vgpu.once import in_a_prediction
 
@@ -43,6 +43,85 @@ def test_nothing_is_chosen_by_numbers_that_nobody_knows(choose, shape):
         f"How much is chosen at {line} depends on numbers that only a real card knows. Here nothing is, so the peak is "
         "at least this; chosen=1 (--chosen 1) predicts that all is.",
     )
+
+
+@pytest.mark.parametrize(
+    ("choose", "half", "whole"),
+    [
+        (lambda x: x[x[:, 0] > 0], (4, 4), (8, 4)),
+        (lambda x: x[x > 0], (16,), (32,)),
+        (lambda x: torch.masked_select(x, x > 0), (16,), (32,)),
+        (lambda x: x.nonzero(), (16, 2), (32, 2)),
+        (lambda x: torch.where(x > 0)[1], (16,), (32,)),
+        (lambda x: x.long().unique(), (16,), (32,)),
+    ],
+)  # fmt: skip
+def test_the_share_that_was_said_is_chosen(choose, half, whole):
+    for share, shape in ((0.5, half), (1, whole)):
+        result, trace = in_a_prediction(lambda device: choose(drawn(device)).shape, chosen=share)
+        assert result == shape
+        assert not trace.is_lower_bound
+        assert trace.notes[0].endswith(f"Here it is {share} of what there is.")
+
+
+def mixture(device, *, route):
+    """Eight experts, two for each token; one that no token picks is passed over, as transformers does it."""
+    experts, router = nn.ModuleList(nn.Linear(64, 64) for _ in range(8)).to(device), nn.Linear(64, 8).to(device)
+    while True:
+        x = torch.randn(1024, 64, device=device)
+        weights = router(x).softmax(-1)
+        picked = route(weights)
+        mask = nn.functional.one_hot(picked, 8).permute(2, 1, 0)
+        out = torch.zeros_like(x)
+        for number in mask.sum((-1, -2)).greater(0).nonzero():
+            place, token = torch.where(mask[number[0]])
+            out.index_add_(0, token, experts[number[0]](x[token]) * weights[token, picked[token, place], None])
+        loss = out.square().mean()
+        loss.backward()
+        experts.zero_grad()
+        yield loss
+
+
+def test_picks_that_are_spread_evenly_are_as_if_they_were_known():
+    even = (torch.arange(2048) % 8).view(1024, 2)
+    known = predict(mixture, route=lambda weights: (weights.topk(2, -1)[1], even.to(weights.device))[1])
+    spread = predict(mixture, route=lambda weights: weights.topk(2, -1)[1], chosen="evenly")
+    assert [step.peak_allocated for step in spread.steps] == [step.peak_allocated for step in known.steps]
+    assert spread.peak_reserved == known.peak_reserved
+    assert not spread.is_lower_bound
+    assert len(spread.notes) == 1
+    assert spread.notes[0].endswith("Here what is picked from several is spread evenly over them.")
+    with pytest.raises(Unpredictable, match=r"where nothing is chosen, .* say how much is chosen \(chosen=0.5 or "):
+        predict(mixture, route=lambda weights: weights.topk(2, -1)[1])  # no token for any expert: no gradient
+
+
+@pytest.mark.parametrize(
+    ("pick", "counts"),
+    [
+        (lambda x: x.topk(3)[1], [3] * 8),
+        (lambda x: x.topk(2, dim=0)[1], [2] * 8),
+        (lambda x: x.max(1)[1], [1] * 8),
+        (lambda x: x.argmax(-1), [1] * 8),
+        (lambda x: x.softmax(-1).multinomial(2), [2] * 8),
+    ],
+)  # fmt: skip
+def test_the_places_that_are_picked_are_spread(pick, counts):
+    def work(device):
+        return pick(drawn(device, 8, 8)).view(-1).unique(return_counts=True)[1].tolist()
+
+    assert in_a_prediction(work, chosen="evenly")[0] == counts
+
+
+def test_what_does_not_come_of_picks_is_chosen_as_before():
+    result, trace = in_a_prediction(lambda device: (x := drawn(device))[x > 0].shape, chosen="evenly")
+    assert result == (0,)
+    assert trace.is_lower_bound
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, "half", float("nan"), [1]])
+def test_what_is_no_share_is_refused(share):
+    with pytest.raises(BadValue, match=r"chosen=.* is no share: .* from 0 \(nothing\) to 1 \(all\), or 'evenly'"):
+        predict(detector, chosen=share)
 
 
 def test_what_is_chosen_by_known_numbers_is_known():
