@@ -265,6 +265,7 @@ class Run:
             notes=(*self._tracker.notes, *self._device.notes, *notes_on([step.loss for step in self.steps])),
             guesses=self._device.guesses,
             is_lower_bound=self._device.is_lower_bound,
+            host_peak=self._device.host_peak,
             rank=self._device.rank,
             world_size=self._device.world_size,
             sent=self._sent,

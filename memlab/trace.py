@@ -108,6 +108,8 @@ class Trace:
         guesses: lines of the loop that asked for a number which a prediction does not have, as ``"train.py:12"``.
         is_lower_bound: whether more may be needed: how large some results are depends on numbers that a prediction does
             not have, and they were taken to be as small as can be.
+        host_peak: bytes of the host's memory that tensors of a predicted loop took at most: weights before they move to
+            the card, batches, what is offloaded. None where it was measured.
         rank: which of the processes that train together this one is, from 0.
         world_size: how many processes train together.
         sent: bytes that this rank sends to others in a step, the last that was X-rayed, with the ring algorithms.
@@ -130,6 +132,7 @@ class Trace:
     notes: tuple[str, ...] = ()
     guesses: tuple[str, ...] = ()
     is_lower_bound: bool = False
+    host_peak: int | None = None
     rank: int = 0
     world_size: int = 1
     sent: int = 0
@@ -332,6 +335,7 @@ _PLAIN_FIELDS = (
     "flops",
     "notes",
     "is_lower_bound",
+    "host_peak",
     "rank",
     "world_size",
     "sent",

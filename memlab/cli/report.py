@@ -51,6 +51,8 @@ def report(title: str, trace: "Trace") -> Iterator[str]:
         yield _row("after the first step", max(others), trace.peak_allocated)
     if trace.peak_reserved is not None:
         yield f"{'reserved':<22}{format_bytes(trace.peak_reserved):>9}"
+    if trace.host_peak:
+        yield f"{'tensors on the host':<22}{format_bytes(trace.host_peak):>9}"
     yield ""
     yield f"{'steps':<22}{len(trace.steps)}"
     if trace.computed:

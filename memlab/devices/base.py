@@ -37,6 +37,11 @@ class Device(Protocol):
         """True if a run takes at least the bytes that were counted, and maybe more."""
         return False
 
+    @property
+    def host_peak(self) -> int | None:
+        """Bytes that tensors took of the host's memory at most, None where that is not counted."""
+        return None
+
     def occupied(self, *belongings: Any) -> AbstractContextManager[object]:
         """The context of a whole run of a loop that can reach ``belongings``."""
         return nullcontext()

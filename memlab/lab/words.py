@@ -10,8 +10,9 @@ from memlab.errors import MemlabError
 from memlab.protocol import Train
 from memlab.text import capital, message
 from memlab.trace import Trace
-from memlab.units import format_bytes, three_digits
+from memlab.units import GIB, format_bytes, three_digits
 
+MUCH_OF_A_HOST = 2 * GIB  # bytes; free Colab hosts have 12.7 GiB, and PyTorch with its libraries takes one or two
 ABOUT = "about this, until it is predicted exactly"  # said of :func:`memlab.lab.preview.between`
 
 
@@ -47,6 +48,8 @@ def prediction_summary(
         words.append(
             f"PyTorch would reserve {'at least ' * trace.is_lower_bound}{format_bytes(trace.peak_reserved)} of the card"
         )
+    if (trace.host_peak or 0) >= MUCH_OF_A_HOST:
+        words.append(f"Tensors take up to {format_bytes(trace.host_peak or 0)} of the host's memory")
     if before is not None and before.device == trace.device and _chosen(before) != _chosen(trace):
         words.append(_comparison(trace, before, "the settings before"))
     return _sentences(words)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memlab.vgpu.cards import Card
+from memlab.vgpu.host_memory import HostMemory
 from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.node_order import NodeOrder
 
@@ -22,6 +23,7 @@ class Prediction:
     Attributes:
         card: what is predicted for.
         memory: what the card's allocator holds.
+        host: what tensors hold of the host's memory.
         undo: is closed when the prediction is over: what is real is given back as it was.
         notes: sentences for the trace.
         asked: lines of the loop that asked the card for a number that nobody knows, and how often in this step.
@@ -43,6 +45,7 @@ class Prediction:
 
     card: Card
     memory: VirtualMemory
+    host: HostMemory = field(default_factory=HostMemory)
     undo: ExitStack = field(default_factory=ExitStack)
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
     asked: Counter[str] = field(default_factory=Counter)

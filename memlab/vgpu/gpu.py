@@ -105,6 +105,11 @@ class VirtualGpu(Device):
         """True if results have sizes that only a real card knows, and no share of them was given."""
         return bool(self._prediction.sized) and self._chosen in (None, EVENLY)
 
+    @property
+    def host_peak(self) -> int:
+        """Bytes that tensors took of the host's memory at most."""
+        return self._prediction.host.peak
+
     def tracker(self, budget: int | None) -> VirtualTracker:
         """The tracker of a new run on this card, which starts empty; the card's allocator keeps the budget."""
         self._prediction = self._mode.prediction = self._new()

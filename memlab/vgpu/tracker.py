@@ -103,7 +103,9 @@ class VirtualTracker(Tracker):
         self._types = types
         # The host's own affair.
         if not types and not (kwargs and "device" in kwargs) and not operator(func).is_higher_order:
-            return self._mode.run(func, types, args, kwargs or {})
+            out = self._mode.run(func, types, args, kwargs or {})
+            self._prediction.host.see(out)
+            return out
         return self._see_operator(func, args, kwargs or {})
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -112,6 +114,8 @@ class VirtualTracker(Tracker):
         self._memory.streams.follow()
         self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         out = self._mode.run(func, self._types, args, kwargs)
+        if type(out) is not FakeTensor or out.fake_device.type == "cpu":  # else it is on the card, as most are
+            self._prediction.host.see(out)
         self.clock.count(func, args, kwargs, out, self._mode.answer, self._memory.blocks.stream)
         try:
             in_backward = self._phase is Phase.BACKWARD
