@@ -297,6 +297,30 @@ def test_the_times_of_a_card_and_of_this_machine_are_not_compared(draw):
     assert part(drawn, drawn["other"][-1][0]) == part(drawn, drawn["line"][-1][0]) == 1
 
 
+def test_by_time_a_prediction_stands_phase_at_phase_beside_a_measurement(draw):
+    """Forward takes half of the predicted time and a quarter of the measured: both peaks stand where forward ends."""
+    measured = timed(trace_of(10), 1.0)
+    measured = replace(measured, events=tuple(event._replace(seconds=event.seconds**2) for event in measured.events))
+    drawn = draw(measured, timed(replace(trace_of(10), source="predicted"), 0.01), by_time=True)
+    for points in (drawn["line"], drawn["other"]):
+        highest = min(y for _, y in points)
+        assert [part(drawn, x) for x, y in points if y == highest] == [0.25]
+
+
+def test_the_life_of_the_largest_tensor_stands_below_the_areas(draw, browser):
+    drawn = draw(NAMED)
+    browser.evaluate("picture.chart.point(picture.step.peakAt)")
+    assert browser.locator(".memlab-life").evaluate("life => life.getBBox().y") > drawn["bottom"]
+
+
+@pytest.mark.parametrize("oom", [None, OOM])
+def test_where_memory_runs_out_no_tensor_outlives_the_step(draw, browser, oom):
+    draw(replace(NAMED, oom=oom))
+    browser.evaluate("picture.chart.point(picture.step.peakAt)")
+    lives = " ".join(row.get_attribute("title") for row in browser.locator(".memlab-answer li").all())
+    assert ("outlives the step" in lives, "alive when memory runs out" in lives) == (oom is None, oom is not None)
+
+
 def test_another_model_is_not_drawn_beside_it(draw):
     drawn = draw(trace_of(10), trace_of(3), model="Wide")  # the pinned one has none
     assert drawn["other"] is None

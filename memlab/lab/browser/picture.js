@@ -123,19 +123,22 @@ export class Step {
 }
 
 // Where moments stand from left to right, 0 to 1: by time, or by event with forward under forward and backward under
-// backward. A step that ran out of memory is not stretched: it ends where it ended.
+// backward. So stand a measured and a predicted step by time, too, for their seconds cannot be compared. A step that ran
+// out of memory is not stretched: it ends where it ended.
 
 function places(step, reference, byTime) {
-  const isAlike = step.trace.source === reference.trace.source; // else their seconds cannot be compared
-  const longest = (isAlike ? Math.max(step.total, reference.total) : step.total) || 1;
-  if (byTime) return step.seconds.map((seconds) => seconds / longest);
-  const width = reference.count || 1;
+  if (byTime && step.trace.source === reference.trace.source) {
+    const longest = Math.max(step.total, reference.total) || 1;
+    return step.seconds.map((seconds) => seconds / longest);
+  }
+  const [own, its] = [step, reference].map((one) => byTime ? one.seconds : Float64Array.from({ length: one.count + 1 }, (_, m) => m));
+  const width = (byTime ? reference.total : reference.count) || 1;
   const edges = aligned(step, reference);
   let edge = 1;
   return Float64Array.from({ length: step.count + 1 }, (_, m) => {
     while (edge < edges.length - 1 && m > edges[edge][0]) edge++;
     const [first, x] = edges[edge - 1], [last, xLast] = edges[edge];
-    return (x + ((xLast - x) * (m - first)) / (last - first || 1)) / width;
+    return (its[x] + ((its[xLast] - its[x]) * (own[m] - own[first])) / (own[last] - own[first] || 1)) / width;
   });
 }
 
@@ -488,7 +491,7 @@ class Chart {
     if (largest) {
       const { born, freed } = step.lives[largest.place];
       const from = Math.max(this.x(born), this.left), to = Math.min(this.x(freed ?? step.count), this.left + this.width);
-      life = `<rect class="memlab-life" x="${from}" y="${this.bottom - 5}" width="${Math.max(to - from, 2)}" height="5" fill="${colorOf(largest.category)}"/>`;
+      life = `<rect class="memlab-life" x="${from}" y="${this.bottom + 1}" width="${Math.max(to - from, 2)}" height="5" fill="${colorOf(largest.category)}"/>`;
     }
     this.cursor.innerHTML = this.xs[moment] < 0 || this.xs[moment] > 1 ? "" : `<line x1="${x}" x2="${x}" y1="${STRIP}" y2="${this.bottom}"/><circle cx="${x}" cy="${y}" r="4"/>${life}`;
   }
@@ -748,7 +751,7 @@ export class Picture {
     const { name, shape } = this.step.describe(place);
     const { born, freed } = this.step.lives[place];
     const life = category === "workspace" ? "" : `${born === 0 ? "older than the step" : born === moment ? "born now" : `born ${moment - born} events ago in ${this.step.text("phase", born - 1)}`}, `
-      + (freed === null ? "outlives the step" : `freed in ${counted(freed - moment, "event")}, in ${this.step.text("phase", freed - 1)}`);
+      + (freed === null ? this.step.trace.oom ? "alive when memory runs out" : "outlives the step" : `freed in ${counted(freed - moment, "event")}, in ${this.step.text("phase", freed - 1)}`);
     return element("li", { title: life },
       element("i", { style: `background:${colorOf(category)}` }), element("span", {}, name), element("b", {}, formatBytes(count)),
       element("small", {}, [shape, category === "workspace" ? "of libraries, and what blocks are rounded up to" : category, rank === 0 ? life : ""].filter(Boolean).join(" · ")));
