@@ -26,6 +26,8 @@ def label(record: Record, marks: Marks) -> Category:
     """Return the category of a storage."""
     if record.resident:
         return record.resident
+    if record.settled and record.born >= 0:
+        return record.settled
     if record.external:
         return Category.INPUT
     if record.born < 0:  # alive since an earlier step

@@ -66,6 +66,11 @@ class ModulesAtWork:
         """True while the forward of a module is running."""
         return bool(self._stack)
 
+    @property
+    def depth(self) -> int:
+        """How many modules are running their forward, one in another."""
+        return len(self._stack)
+
     def leave_backward(self) -> None:
         """Backward has ended."""
         self._in_backward = _NONE

@@ -62,7 +62,7 @@ class Residents:
         if _holds(self._hooked, parameter) or not (parameter.requires_grad and parameter.is_leaf):
             return
         self._parameters[id(parameter)] = self._hooked[id(parameter)] = weakref.ref(parameter)
-        self._hooks.callback(parameter.register_post_accumulate_grad_hook(self._accumulated).remove)
+        self._hooks.callback(parameter.register_post_accumulate_grad_hook(self.accumulated).remove)
 
     def gradients(self) -> None:
         """Gradients that the parameters known so far have now."""
@@ -71,7 +71,7 @@ class Residents:
             if parameter is None:
                 del self._parameters[key]
             else:
-                self._accumulated(parameter)
+                self.accumulated(parameter)
 
     def state(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer has made a step."""
@@ -84,7 +84,7 @@ class Residents:
     def _name(self, parameter: object) -> str:
         return self._names.get(id(parameter), "")
 
-    def _accumulated(self, parameter: torch.nn.Parameter) -> None:
+    def accumulated(self, parameter: torch.nn.Parameter) -> None:
         if parameter.grad is not None:
             self._mark([(f"{self._name(parameter)}.grad", parameter.grad)], Category.GRADIENT)
 

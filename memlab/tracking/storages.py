@@ -44,6 +44,7 @@ class Record:
         "phase",
         "recomputed",
         "resident",
+        "settled",
         "shape",
         "yielded",
     )
@@ -58,6 +59,7 @@ class Record:
         self.freed: int | None = None
         self.resident: Category | None = None  # known for certain: parameter, buffer, gradient, optimizer state
         self.category = Category.HELD  # the label, given at the end of the step
+        self.settled: Category | None = None  # the same where it is known before
         self.name = ""  # of a parameter and what belongs to it
         self.shape: tuple[int, ...] = ()  # of the tensor that it was first seen in
         self.dtype: torch.dtype | None = None
@@ -184,18 +186,23 @@ class Storages:
         # A backward that is differentiated again is, for what it keeps, a forward.
         phase = Phase.FORWARD if self._differentiated else self._phase
         record = Record(nbytes, len(self._events), phase, self._recomputing, external)
-        ref = _Ref(storage, self._freed)
-        ref.key, ref.record = id(storage), record
+        ref = self._reference(storage, record)
         self._take(record)
         self._refs[ref.key] = ref
         self._records.append(record)
         self._change(record, nbytes, self._op)
         return ref
 
+    def _reference(self, storage: torch.UntypedStorage, record: Record) -> _Ref:
+        ref = _Ref(storage, self._freed)
+        ref.key, ref.record = id(storage), record
+        return ref
+
     def _freed(self, ref: _Ref) -> None:
-        if self._refs.pop(ref.key, None) is not ref:
-            return  # its bytes were refused, so it was never counted
-        record = ref.record
+        if self._refs.pop(ref.key, None) is ref:  # else its bytes were refused, so it was never counted
+            self._end(ref.record)
+
+    def _end(self, record: Record) -> None:
         self._give(record)
         if self._recording:
             record.freed = len(self._events)

@@ -159,6 +159,16 @@ def empty_cache() -> None:
     _casts().clear()
 
 
+def casts() -> list[torch.Tensor]:
+    """Return the casts of this thread that are used again."""
+    return [cast for _, cast in _casts().values()]
+
+
+def keep(something: Any) -> None:
+    """Keep something as long as the casts."""
+    _casts()[id(something)] = (weakref.ref(something), something)
+
+
 def _casts() -> dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]]:
     if not hasattr(_cache, "casts"):
         _cache.casts = {}

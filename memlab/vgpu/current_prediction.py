@@ -40,6 +40,8 @@ class Prediction:
         world_size: how many ranks train together, this one among them.
         node_order: which nodes of autograd's graphs backward runs first.
         switches: PyTorch's, as they are for it, by the function that reads them.
+        numbers: how often the loop has read numbers of the card, or drawn some on the host.
+        repeats: what is called for models that the loop calls again and again.
         launch: is called with the arguments of each kernel that a compiler has made, in the place of the kernel.
     """
 
@@ -61,6 +63,8 @@ class Prediction:
     world_size: int = 1
     node_order: NodeOrder = field(default_factory=NodeOrder)
     switches: dict[str, Any] = field(default_factory=dict)
+    numbers: int = 0
+    repeats: Any = None
     launch: Callable[[tuple[Any, ...]], None] = lambda args: None
     _streams: int = 0  # made so far
 

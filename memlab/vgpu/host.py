@@ -30,6 +30,7 @@ def compute(mode: FakeTensorMode, func: Any, types: Any, args: tuple[Any, ...], 
             return fake
     elif written := values.written(func):
         _keep_before_writing(current(), written, args, kwargs)
+    current().numbers += torch.Tag.nondeterministic_seeded in func.tags
     with unset_fake_temporarily():
         return randomness.call(func, args, kwargs)
 
@@ -40,6 +41,7 @@ def draw(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     Of a large one this would take too long.
     """
     target = args[0]
+    current().numbers += 1
     if target.fake_device.type == "cpu" and target.numel() <= LARGE:
         with unset_fake_temporarily():
             unseen = torch.empty_strided(target.shape, target.stride(), dtype=target.dtype)

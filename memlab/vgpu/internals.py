@@ -43,7 +43,7 @@ try:
     from torch.utils import _foreach_utils
     from torch.utils._device import _device_constructors
     from torch.utils._python_dispatch import _disable_current_modes
-    from torch.utils._pytree import tree_leaves, tree_map
+    from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
     foreach_types = (_optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
     AUTOCAST_KEY = DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]  # PyTorch's stubs lack it
@@ -140,8 +140,10 @@ __all__ = [
     "swap_tensor_impl",
     "torch_c",
     "transforms_functions",
+    "tree_flatten",
     "tree_leaves",
     "tree_map",
+    "tree_unflatten",
     "unset_fake_temporarily",
     "unset_mode",
     "unwrapped",

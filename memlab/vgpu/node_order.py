@@ -27,6 +27,11 @@ class NodeOrder:
         self._mixed = False  # whether a graph may have nodes of both
         self._running = False
 
+    @property
+    def is_running(self) -> bool:
+        """True while a backward pass runs."""
+        return self._running
+
     def run(self, run_backward: Callable[..., Any], outputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Run ``backward`` or ``grad`` in Python's place: the arguments are those of ``_engine_run_backward``."""
         if self._running:  # a backward pass within another runs in the other's thread

@@ -274,7 +274,10 @@ def _as_on_cuda(run_backward: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         prediction = current()
         with prediction.memory.streams.backward():
-            return prediction.node_order.run(run_backward, *args, **kwargs)
+            result = prediction.node_order.run(run_backward, *args, **kwargs)
+        if not prediction.node_order.is_running:
+            prediction.repeats.end_backward()
+        return result
 
     return run
 

@@ -8,14 +8,15 @@ from typing import Any, NoReturn, TypeGuard
 
 import torch
 
-from memlab.allocator import OutOfRoom
-from memlab.categories import Phase
+from memlab.allocator import Block, OutOfRoom
+from memlab.categories import Category, Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
 from memlab.tracking.internals import on_again
-from memlab.tracking.labels import label
+from memlab.tracking.labels import Marks, label
 from memlab.tracking.operators import operator
 from memlab.tracking.storages import Record
+from memlab.vgpu import repeats
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current_prediction import Prediction, outside
 from memlab.vgpu.history import History
@@ -23,6 +24,7 @@ from memlab.vgpu.internals import FakeTensor, disable_modes
 from memlab.vgpu.libraries import TRITON, answer_for
 from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
 from memlab.vgpu.names import CARD
+from memlab.vgpu.repeats import Repeats
 from memlab.vgpu.scratch.rule import Result
 from memlab.vgpu.sparse import operators as sparse
 from memlab.vgpu.subclasses import as_plain
@@ -38,8 +40,8 @@ class VirtualTracker(Tracker):
 
     def __init__(self, prediction: Prediction, mode: VirtualMode):
         super().__init__(CARD, allocator=prediction.memory)
-        self._memory = prediction.memory
-        self._mode = mode
+        self.memory = prediction.memory
+        self.mode = mode
         self.clock = Clock(prediction.card.speed)
         self._prediction = prediction
         prediction.launch = self._launch
@@ -47,10 +49,11 @@ class VirtualTracker(Tracker):
         self._compiles = True
         self._libraries: set[str] = set()
         self.history: History | None = None
+        self.repeats = prediction.repeats = Repeats(self)
 
     def keep_history(self) -> History:
         """From now on what the card's allocator does is written down."""
-        self.history = History(self._memory.blocks, self._at_work)
+        self.history = History(self.memory.blocks, self._at_work)
         return self.history
 
     def compiler(self, readers: Any) -> Any:
@@ -74,7 +77,7 @@ class VirtualTracker(Tracker):
 
     def _launch(self, args: tuple[Any, ...]) -> None:
         """A kernel of compiled code is launched: it moves its arguments, each once, and allocates nothing."""
-        self.clock.launch(args, self._memory.blocks.stream)
+        self.clock.launch(args, self.memory.blocks.stream)
 
     def _at_work(self) -> tuple[str, str, str]:
         return operator(self._op).name, self._modules.name, str(self._phase)  # the viewer knows no enumeration
@@ -103,7 +106,7 @@ class VirtualTracker(Tracker):
         self._types = types
         # The host's own affair.
         if not types and not (kwargs and "device" in kwargs) and not operator(func).is_higher_order:
-            out = self._mode.run(func, types, args, kwargs or {})
+            out = self.mode.run(func, types, args, kwargs or {})
             self._prediction.host.see(out)
             return out
         return self._see_operator(func, args, kwargs or {})
@@ -111,18 +114,29 @@ class VirtualTracker(Tracker):
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if TRITON in sys.modules and TRITON not in self._libraries:  # imported since, and its kernels need no module
             answer_for(self._libraries, self._prediction.undo)
-        self._memory.streams.follow()
-        self._memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
-        out = self._mode.run(func, self._types, args, kwargs)
+        self.memory.streams.follow()
+        if self.repeats.moments is not None:
+            self.repeats.moments.append((repeats.BEGIN, self._op, self._modules.name))
+        self.memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
+        out = self.mode.run(func, self._types, args, kwargs)
         if type(out) is not FakeTensor or out.fake_device.type == "cpu":  # else it is on the card, as most are
             self._prediction.host.see(out)
-        self.clock.count(func, args, kwargs, out, self._mode.answer, self._memory.blocks.stream)
+        work = self.clock.count(func, args, kwargs, out, self.mode.answer, self.memory.blocks.stream)
+        if self.repeats.moments is not None and work is not None:
+            self.repeats.moments.append((repeats.WORK, work, self.memory.blocks.stream))
         try:
             in_backward = self._phase is Phase.BACKWARD
-            self._memory.run_kernel(func, args, kwargs, out, in_backward, partial(self._see_result, out))
+            self.memory.run_kernel(func, args, kwargs, out, in_backward, partial(self._see_result, out))
         except OutOfRoom as error:
             self._refuse(error.segment)
+        if self.repeats.moments is not None:
+            self.repeats.moments.append((repeats.RESULTS,))
         return out
+
+    def _count_workspace(self, first: int | None) -> None:
+        if self.repeats.moments is not None:
+            self.repeats.moments.append((repeats.EXPLAIN,))
+        super()._count_workspace(first)
 
     def __enter__(self) -> "VirtualTracker":
         self.clock.start()
@@ -130,6 +144,7 @@ class VirtualTracker(Tracker):
         return self
 
     def __exit__(self, *exception: Any) -> None:
+        self.repeats.forget()
         super().__exit__(*exception)
         self.least_seconds, self.likely_seconds = self.clock.least_seconds(), self.clock.likely_seconds()
         if self.history is not None and not self.stopping.is_set():  # it does not end with what is freed in the end
@@ -149,14 +164,18 @@ class VirtualTracker(Tracker):
 
     def _enter_root(self, module: torch.nn.Module) -> None:
         answer_for(self._libraries, self._prediction.undo)  # here, for a loop may import them
+        self.repeats.watch(module, self._prediction)
         super()._enter_root(module)
 
     def _is_parameter(self, tensor: torch.Tensor) -> TypeGuard[torch.nn.Parameter]:
         return "_is_param" in tensor.__dict__  # as torch.nn.Parameter marks tensors of other types
 
     def _take(self, record: Record) -> None:
+        if self.repeats.moments is not None:
+            self.repeats.moments.append((repeats.BORN, record))
+        blocks = self.memory.blocks
         try:
-            record.block = self._memory.blocks.allocate(record.nbytes)
+            record.block = type(blocks).allocate(blocks, record.nbytes)  # a recording is of what others take
         except OutOfRoom as error:
             self._refuse(error.segment)
         if self.history is not None and record.block is not None:
@@ -164,9 +183,12 @@ class VirtualTracker(Tracker):
         self._count_slack(record, 1)
 
     def _give(self, record: Record) -> None:
+        if self.repeats.moments is not None:
+            self.repeats.moments.append((repeats.FREED, record, self._modules.name))
         if record.block is not None:
             self._count_slack(record, -1)  # before the block merges with its neighbours
-            self._memory.blocks.release(record.block)
+            blocks = self.memory.blocks
+            type(blocks).release(blocks, record.block)
             record.block = None
 
     def _count_slack(self, record: Record, sign: int) -> None:
@@ -178,8 +200,97 @@ class VirtualTracker(Tracker):
             self._workspace.nbytes += slack
             self.live += slack
 
+    # For calls of a model that are played again
+
+    def is_alone_at_work(self) -> bool:
+        """Return True if no module but the one that was called last is at work, in forward, and nothing is compiled."""
+        at_work = self._recording and self._modules.depth == 1 and not self._autograd.is_bw
+        return at_work and self.history is None and self._frames is None
+
+    @property
+    def events(self) -> list[Any]:
+        """Those of the step."""
+        return self._events
+
+    @property
+    def marks(self) -> Marks:
+        """The moments of the step."""
+        return self._marks
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the step so far."""
+        return self._flops.total
+
+    @flops.setter
+    def flops(self, total: int) -> None:
+        self._flops.total = total
+
+    def record_of(self, tensor: torch.Tensor) -> Record | None:
+        """The record of a tensor's storage."""
+        return self._record_of(tensor)
+
+    def begin_phase(self, phase: Phase) -> None:
+        """What comes now belongs to a phase."""
+        if phase is not self._phase:
+            self._change_phase(phase)
+        self._forward_begun = phase is Phase.FORWARD
+
+    @property
+    def module_at_work(self) -> str:
+        """The innermost one."""
+        return self._modules.name
+
+    @module_at_work.setter
+    def module_at_work(self, name: str) -> None:
+        self._modules.name = name
+
+    def begin_operator(self, op: object, module: str) -> None:
+        """An operator of a module begins."""
+        self._op, self._modules.name = op, module
+        self.memory.read_and_reset_peak()
+
+    def count_workspace(self, first: int) -> None:
+        """It is over; its results came with the event ``first``."""
+        self._count_workspace(first)
+
+    def begin_storage(
+        self,
+        nbytes: int,
+        shape: tuple[int, ...],
+        dtype: torch.dtype | None,
+        phase: Phase,
+        recomputed: bool,
+        category: Category | None,
+    ) -> Record:
+        """A storage is born, whose category is known already if one is given."""
+        record = Record(nbytes, len(self._events), phase, recomputed)
+        record.shape, record.dtype, record.settled = shape, dtype, category
+        self._take(record)
+        self._records.append(record)
+        self._change(record, nbytes, self._op)
+        return record
+
+    def end_storage(self, record: Record) -> None:
+        """Its bytes are free, although it may live."""
+        self._end(record)
+        record.nbytes = 0
+
+    def adopt(self, storage: torch.UntypedStorage, record: Record) -> None:
+        """A storage has this record, and its block."""
+        self._refs[id(storage)] = self._reference(storage, record)
+
+    def take(self, nbytes: int) -> Block:
+        """A block for a kernel, of some bytes."""
+        try:
+            block = self.memory.blocks.allocate(nbytes)
+        except OutOfRoom as error:
+            self._refuse(error.segment)
+        assert block is not None
+        return block
+
     def _refuse(self, segment: int) -> NoReturn:
-        memory = self._memory
+        memory = self.memory
         message = memory.out_of_memory(segment)
         self.failed = replace(
             self._failure(segment), in_use=memory.blocks.allocated, limit=memory.limit, message=message

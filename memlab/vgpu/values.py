@@ -143,6 +143,7 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
 
 def ask(tensor: FakeTensor) -> bool | int | float | complex:
     """The number in a tensor of one element, a guess where it is unknown."""
+    current().numbers += 1
     if tensor.constant is not None:
         return tensor.constant.item()
     value = value_of(tensor)
@@ -153,6 +154,7 @@ def ask(tensor: FakeTensor) -> bool | int | float | complex:
 
 def numbers(tensor: torch.Tensor, *, asked: bool = True) -> torch.Tensor:
     """The numbers of a tensor for the host, as a real tensor; guesses where they are unknown."""
+    current().numbers += 1
     value = value_of(tensor)
     is_guess = asked and tensor.numel() == 1 and (value is None or not value.origin.certain)
     if is_guess and (given := _given()) is not None:
@@ -164,6 +166,7 @@ def truth(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return the answer of an operator that compares whole tensors; True, as a guess, where that is unknown."""
     results: list[Any] = []
     certain = False
+    current().numbers += 1
     with suppress(Exception):
         results, certain = _run(func, args, kwargs, ())
     if not certain:
@@ -173,6 +176,7 @@ def truth(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def sized_by_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The real result of an operator whose sizes depend on numbers, None unless all of them are known for certain."""
+    current().numbers += 1
     try:
         results, certain = _run(func, args, kwargs, ())
     except Exception:

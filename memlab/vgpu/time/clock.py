@@ -39,21 +39,24 @@ class Clock:
 
     def count(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, answer: Answer | None, stream: int
-    ) -> None:
-        """One operator has run; ``answer`` is what was remembered of it, if anything."""
+    ) -> Work | None:
+        """One operator has run; ``answer`` is what was remembered of it, if anything. What it did, if it works."""
         named = operator(func)
         if named.is_view:  # half of what a network calls
-            return
+            return None
         if named.collective or named.name == WAIT or named.name in IN_TURN:
-            return self._communicate(func, args, kwargs, stream)
+            self._communicate(func, args, kwargs, stream)
+            return None
         known = answer is not None and answer.func is func and not (len(args) > 1 and args[0] is args[1])
         work = answer.work if known and answer is not None else None
         if work is None or not work.is_still_so():
             work = work_of(func, args, kwargs, out)
             if known and answer is not None:
                 answer.work = work
-        if work is not NOTHING:
-            self._do(work, stream)
+        if work is NOTHING:
+            return None
+        self.do(work, stream)
+        return work
 
     def launch(self, args: tuple[Any, ...], stream: int) -> None:
         """A kernel that a compiler has made reads or writes each of these tensors once."""
@@ -61,9 +64,10 @@ class Clock:
         work = self._launches.get(moved)
         if work is None:
             work = self._launches[moved] = Work(Kind.MEMORY, torch.float32, 0, 0, moved, 0)
-        self._do(work, stream)
+        self.do(work, stream)
 
-    def _do(self, work: Work, stream: int) -> None:
+    def do(self, work: Work, stream: int) -> None:
+        """A stream is given this to do."""
         self.streams[stream][work] += 1
         if (seconds := self._seconds.get(work)) is None:
             seconds = self._seconds[work] = likely_seconds_of(work, self._speed)

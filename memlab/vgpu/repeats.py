@@ -1,0 +1,496 @@
+"""Micro-batches that are alike: what a model's call and its backward ask of the card is played again, not run again.
+
+Gradient accumulation calls a model with tensors of the same shapes, dozens of times in a step. What two such calls do
+to the card's memory is compared. Where it is equal, the next calls do the same in the same order, to the memory as it
+is then, and give tensors of the same shapes. So the bytes are those of a call that runs: only the model's Python does
+not run, and none of its operators is worked out. A call is not played where it could come out otherwise: of a model
+that reads numbers, draws on the host, keeps tensors, has hooks on its parameters, or is called twice before a backward.
+"""
+
+import random
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import wraps
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlab.allocator import Block
+from memlab.categories import Category, Phase
+from memlab.tracking.labels import label
+from memlab.tracking.nested import tensors_in
+from memlab.tracking.residents import Residents
+from memlab.tracking.storages import Record
+from memlab.vgpu import autocast, values
+from memlab.vgpu.current_prediction import Prediction, current, is_predicting
+from memlab.vgpu.internals import FakeTensor, disable_modes, tree_flatten, tree_leaves, tree_unflatten
+from memlab.vgpu.names import CARD, SLOT_NAME
+from memlab.vgpu.results import make_fake
+
+if TYPE_CHECKING:
+    from memlab.vgpu.tracker import VirtualTracker
+
+MOST_TRIES = 6  # calls that are recorded before a model is taken to be never twice the same
+_FORWARD = "_memlab_forward"  # what was in the place of ``forward``, kept beside it, so that copies of a module have it
+_OURS = "_memlab_watches"
+_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
+
+# A moment of a pass: what happens, and to which storage or block, or of which operator.
+Moment = tuple[Any, ...]
+BEGIN, WORK, RESULTS, EXPLAIN = "an operator begins", "is counted", "gives its results", "is over"
+BORN, FREED, TAKE, GIVE, LEAVE = "born", "freed", "a block is taken", "given back", "backward has done with an argument"
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor that a call gives: its storage by number, and whether backward keeps it for a while; its form."""
+
+    storage: int
+    kept: bool
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    is_differentiable: bool
+
+
+@dataclass(frozen=True)
+class Born:
+    """A storage that is born in a call: as its record, with the category if it is over when backward is."""
+
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None
+    phase: Phase
+    recomputed: bool
+    category: Category | None
+
+
+@dataclass(frozen=True)
+class Tape:
+    """A call of a model, and its backward.
+
+    Attributes:
+        forward, backward: what happens, in order.
+        flops: floating-point operations of both.
+        storages: those that are born, by number.
+        structure: of what the call gives, and its ``leaves``: each an :class:`Output` or a plain value.
+        casts: numbers of cast weights that are free when autocast's cache is emptied, in this order.
+    """
+
+    forward: tuple[Moment, ...]
+    backward: tuple[Moment, ...]
+    flops: tuple[int, int]
+    storages: tuple[Born, ...]
+    structure: Any
+    leaves: tuple[Any, ...]
+    casts: tuple[int, ...]
+
+    def is_like(self, other: "Tape") -> bool:
+        """Return True if the same happens to the memory."""
+        return self._without_work() == other._without_work()
+
+    def _without_work(self) -> "Tape":  # which is compared by identity
+        def rest(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:
+            return tuple(moment for moment in moments if moment[0] is not WORK)
+
+        return replace(self, forward=rest(self.forward), backward=rest(self.backward))
+
+
+class Repeats:
+    """The models of one prediction that are called again and again.
+
+    Attributes:
+        moments: where the tracker writes what happens, while a call is recorded; else None.
+        played: how many calls were.
+    """
+
+    def __init__(self, tracker: "VirtualTracker"):
+        self.moments: list[Moment] | None = None
+        self.played = 0
+        self._tracker = tracker
+        self._watched: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._tapes: dict[Any, Tape] = {}
+        self._alike: set[Any] = set()
+        self._tries: dict[Any, int] = {}
+        self._recording: _Recording | None = None
+
+    def watch(self, module: torch.nn.Module, prediction: Prediction) -> None:
+        """Have the next calls of a module, which no other one calls, come here."""
+        if module in self._watched or not torch.is_grad_enabled():
+            return
+        self._watched.add(module)
+        prediction.undo.callback(_take_away, weakref.ref(module))
+        own = vars(module).get("forward")
+        if hasattr(own, _OURS):
+            return  # a copy of a module that is watched
+
+        @wraps(own or type(module).forward)
+        def forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            run = vars(module).get(_FORWARD) or MethodType(type(module).forward, module)
+            return current().repeats.call(module, run, args, kwargs) if is_predicting() else run(*args, **kwargs)
+
+        setattr(forward, _OURS, True)
+        vars(module)["forward"] = MethodType(forward, module)
+        if own is not None:
+            vars(module)[_FORWARD] = own
+
+    def call(self, module: torch.nn.Module, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """What the module gives for the arguments."""
+        if not self._tracker.is_alone_at_work() or not torch.is_grad_enabled():
+            return run(*args, **kwargs)
+        if self._recording is not None:  # two calls before one backward
+            self._tries[self._recording.key] = MOST_TRIES
+            self.forget()
+        key = _key(module, args, kwargs)
+        if key is None or (key not in self._alike and self._tries.get(key, 0) >= MOST_TRIES):
+            return run(*args, **kwargs)
+        if key in self._alike:
+            self.played += 1
+            return _played(self._tracker, self._tapes[key], module, _tensors(args, kwargs))
+        self._tries[key] = self._tries.get(key, 0) + 1
+        self._recording = _Recording(self._tracker, self, key)
+        return self._recording.forward(module, run, args, kwargs)
+
+    def end_backward(self) -> None:
+        """A backward pass is over, with no other one around it."""
+        if self._recording is None:
+            return
+        key, tape = self._recording.key, self._recording.tape()
+        self.forget()
+        if tape is not None:
+            if (before := self._tapes.get(key)) is not None and tape.is_like(before):
+                self._alike.add(key)
+            self._tapes[key] = tape
+
+    def forget(self) -> None:
+        """What is being recorded is not: the step is over, for example."""
+        if self._recording is not None:
+            self._recording.stop()
+            self._recording = None
+
+
+class _Recording:
+    """A call and its backward, written down while they run."""
+
+    def __init__(self, tracker: "VirtualTracker", repeats: Repeats, key: Any):
+        self.key = key
+        self._tracker = tracker
+        self._repeats = repeats
+        self._allocator: Any = tracker.memory.blocks
+        self._is_alike = True
+        self._hooks: list[Any] = []
+        self._passes: list[list[Moment]] = []
+        self._flops: list[int] = []
+        self._arguments: list[Record | None] = []  # in backward, and the gradient
+        self._between: list[Moment] = []
+        self._blocks: dict[int, int] = {}  # numbers of blocks in use that are no storage's, by id
+        self._taken = 0
+
+    def forward(self, module: torch.nn.Module, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self._events = self._tracker.events
+        self._arguments = [self._tracker.record_of(tensor) for tensor in _tensors(args, kwargs)]
+        for name in ("allocate", "release", "empty_cache"):
+            setattr(self._allocator, name, getattr(self, f"_{name}"))
+        before = current().numbers, random.getstate()
+        self._start()
+        try:
+            out = run(*args, **kwargs)
+        except BaseException:
+            self._repeats.forget()
+            raise
+        self._finish()
+        self._is_alike &= before == (current().numbers, random.getstate())
+        self._repeats.moments = self._between
+        self._storages = {record: number for number, record in enumerate(self._born_in(self._passes[0]))}
+        self._casts = {self._tracker.record_of(cast) for cast in autocast.casts()}
+        leaves, self._structure = tree_flatten(out)
+        kept = {self._tracker.record_of(tensor) for tensor in _kept_by(module)}
+        self._leaves = [self._described(leaf, kept) for leaf in leaves]
+        return out
+
+    def tape(self) -> Tape | None:
+        """What was written down; None where it cannot be played."""
+        if len(self._passes) < 2 or self._events is not self._tracker.events:
+            return None  # backward was another one's
+        self._finish()
+        for record in self._born_in(self._passes[1]):
+            self._storages.setdefault(record, len(self._storages))
+        try:
+            passes = [tuple(map(self._numbered, moments)) for moments in self._passes]
+        except KeyError:  # a storage of somebody else
+            return None
+        outputs = {leaf.storage for leaf in self._leaves if isinstance(leaf, Output)}
+        freed = {moment[1] for moment in (*passes[0], *passes[1]) if moment[0] is FREED}
+        between = [moment[1] for moment in self._between if moment[0] is FREED and moment[1] in self._storages]
+        casts = [self._storages[record] for record in between if record in self._casts]
+        dropped = {self._storages[record] for record in between}
+        over = {*freed, *dropped, *outputs} == {*range(len(self._storages))} and not self._blocks
+        if not self._is_alike or not over or not dropped <= {*casts, *outputs}:
+            return None
+        leaves = (replace(o, kept=o.storage in freed) if isinstance(o, Output) else o for o in self._leaves)
+        born = (self._born(record, number in freed) for record, number in self._storages.items())
+        flops = self._flops[0], self._flops[1]
+        return Tape(passes[0], passes[1], flops, tuple(born), self._structure, tuple(leaves), tuple(casts))
+
+    def stop(self) -> None:
+        """Write nothing more down."""
+        self._repeats.moments = None
+        for name in ("allocate", "release", "empty_cache"):
+            vars(self._allocator).pop(name, None)
+        for hook in self._hooks:
+            hook.remove()
+
+    def _start(self) -> None:
+        self._passes.append([])
+        self._repeats.moments = self._passes[-1]
+        self._flops.append(self._tracker.flops)
+
+    def _finish(self) -> None:
+        self._flops[-1] = self._tracker.flops - self._flops[-1]
+
+    def _begin_backward(self, gradient: torch.Tensor) -> None:
+        if len(self._passes) < 2:  # else of an output that was used for another one
+            self._arguments.append(self._tracker.record_of(gradient))
+            self._start()
+
+    def _born_in(self, moments: Iterable[Moment]) -> Iterator[Record]:
+        return (moment[1] for moment in moments if moment[0] is BORN)
+
+    def _numbered(self, moment: Moment) -> Moment:
+        if moment[0] not in (BORN, FREED):
+            return moment
+        kind, record, *module = moment
+        if kind is FREED and record not in self._storages:
+            return LEAVE, {argument: place for place, argument in enumerate(self._arguments)}[record], *module
+        return kind, self._storages[record], *module
+
+    def _described(self, leaf: Any, kept: set[Record | None]) -> Any:
+        if isinstance(leaf, _PLAIN):
+            return leaf
+        record = self._tracker.record_of(leaf) if _is_plain_tensor(leaf) else None
+        if record is None or record not in self._storages or record in kept or not _is_unknown(leaf):
+            self._is_alike = False
+            return None
+        if leaf.requires_grad:
+            self._hooks.append(leaf.register_hook(self._begin_backward))
+        form = tuple(leaf.shape), leaf.stride(), leaf.storage_offset(), leaf.dtype, leaf.requires_grad
+        return Output(self._storages[record], False, *form)
+
+    def _born(self, record: Record, is_over: bool) -> Born:
+        category = label(record, self._tracker.marks) if is_over else None
+        form = tuple(record.shape), record.dtype, record.phase, record.recomputed
+        return Born(record.nbytes, *form, category)
+
+    # What kernels take beside storages
+
+    def _allocate(self, asked: int) -> Block | None:
+        block: Block | None = type(self._allocator).allocate(self._allocator, asked)
+        if block is not None and self._repeats.moments is not self._between:
+            self._blocks[id(block)] = self._taken
+            self._taken += 1
+            self._passes[-1].append((TAKE, asked))
+            self._is_alike &= self._allocator.stream == 0
+        return block
+
+    def _release(self, block: Block) -> None:
+        if self._repeats.moments is not self._between:
+            number = self._blocks.pop(id(block), None)
+            self._is_alike &= number is not None
+            self._passes[-1].append((GIVE, number))
+        type(self._allocator).release(self._allocator, block)
+
+    def _empty_cache(self) -> int:
+        self._is_alike = False
+        count: int = type(self._allocator).empty_cache(self._allocator)
+        return count
+
+
+class _Play:
+    """A call that is played, until its backward is."""
+
+    def __init__(self, tracker: "VirtualTracker", tape: Tape, arguments: list[torch.Tensor]):
+        self.tape = tape
+        self._tracker = tracker
+        left = {moment[1] for moment in tape.backward if moment[0] is LEAVE}
+        self._arguments = {i: tensor.untyped_storage() for i, tensor in enumerate(arguments) if i in left}
+        self._gradient = len(arguments)  # its number, behind those of the arguments
+        self._records: dict[int, Record] = {}
+        self._blocks: list[Block] = []
+        self._outputs: dict[int, torch.UntypedStorage | None] = {
+            leaf.storage: None for leaf in tape.leaves if isinstance(leaf, Output)
+        }
+
+    def __del__(self) -> None:  # of a graph that nobody went back through
+        for number, record in self._records.items():
+            if number not in self._outputs and number not in self.tape.casts:
+                self._tracker.end_storage(record)
+
+    def outputs(self) -> Iterator[torch.Tensor]:
+        """Play forward; the tensors that it gives."""
+        self._tracker.begin_phase(Phase.FORWARD)
+        module = self._tracker.module_at_work
+        self._run(self.tape.forward, self.tape.flops[0])
+        self._tracker.module_at_work = module
+        if self.tape.casts:
+            autocast.keep(_Casts(self._tracker, [self._records[number] for number in self.tape.casts]))
+        for leaf in self.tape.leaves:
+            if isinstance(leaf, Output):
+                yield self._tensor(leaf)
+
+    def end(self, gradients: Iterable[torch.Tensor | None]) -> None:
+        """Play backward."""
+        self._tracker.begin_phase(Phase.BACKWARD)
+        gradient = next(self._tracker.record_of(one) for one in gradients if one is not None)
+        self._run(self.tape.backward, self.tape.flops[1], gradient)
+
+    def _tensor(self, leaf: Output) -> torch.Tensor:
+        record, storage = self._records[leaf.storage], self._outputs[leaf.storage]
+        with disable_modes():
+            if storage is None:
+                whole = torch.empty(record.nbytes, dtype=torch.uint8, device="meta").untyped_storage()
+            else:
+                whole = storage
+            tensor = torch.empty(0, dtype=leaf.dtype, device="meta")
+            tensor.set_(whole, leaf.offset, leaf.shape, leaf.stride)
+            fake = make_fake(self._tracker.mode, tensor, CARD)
+        if storage is None:
+            self._tracker.adopt(fake.untyped_storage(), record)
+        self._outputs[leaf.storage] = fake.untyped_storage() if leaf.kept else None
+        return fake
+
+    def _run(self, moments: tuple[Moment, ...], flops: int, gradient: Record | None = None) -> None:
+        tracker, first = self._tracker, 0
+        for kind, *about in moments:
+            if kind is BEGIN:
+                tracker.begin_operator(*about)
+            elif kind is WORK:
+                tracker.clock.do(*about)
+            elif kind is RESULTS:
+                first = len(tracker.events)
+            elif kind is EXPLAIN:
+                tracker.count_workspace(first)
+            elif kind is BORN:
+                born = self.tape.storages[about[0]]
+                self._records[about[0]] = tracker.begin_storage(
+                    born.nbytes, born.shape, born.dtype, born.phase, born.recomputed, born.category
+                )
+            elif kind is FREED:
+                self._free(*about)
+            elif kind is TAKE:
+                self._blocks.append(tracker.take(about[0]))
+            elif kind is GIVE:
+                tracker.memory.blocks.release(self._blocks[about[0]])
+            else:
+                self._leave(*about, gradient)
+        tracker.flops += flops
+
+    def _leave(self, number: int, module: str, gradient: Record | None) -> None:
+        self._tracker.module_at_work = module
+        if number != self._gradient:
+            self._arguments.pop(number)
+        elif gradient is not None:
+            self._tracker.end_storage(gradient)  # before the engine lets it go
+
+    def _free(self, number: int, module: str) -> None:
+        self._tracker.module_at_work = module
+        if number in self._outputs:
+            self._outputs[number] = None  # it is freed now if nobody else has it
+        else:
+            self._tracker.end_storage(self._records.pop(number))
+
+
+class _Casts:
+    """Cast weights that no node has saved: they live as long as autocast's cache."""
+
+    def __init__(self, tracker: "VirtualTracker", records: list[Record]):
+        self._tracker = tracker
+        self._records = records
+
+    def __del__(self) -> None:
+        for record in self._records:
+            self._tracker.end_storage(record)
+
+
+class _Played(torch.autograd.Function):
+    """The node of a call that is played. A parameter of the model hangs it into the graph, and gets no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, play: _Play, anchor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.play = play
+        ctx.set_materialize_grads(False)
+        outputs, leaves = tuple(play.outputs()), (leaf for leaf in play.tape.leaves if isinstance(leaf, Output))
+        pairs = zip(outputs, leaves, strict=True)
+        ctx.mark_non_differentiable(*(output for output, leaf in pairs if not leaf.is_differentiable))
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[None, None]:
+        ctx.play.end(gradients)
+        return None, None
+
+
+def _played(tracker: "VirtualTracker", tape: Tape, module: torch.nn.Module, arguments: list[torch.Tensor]) -> Any:
+    anchor = next(parameter for parameter in module.parameters() if parameter.requires_grad)
+    outputs: Iterator[torch.Tensor] = iter(_Played.apply(_Play(tracker, tape, arguments), anchor))  # type: ignore[no-untyped-call]
+    leaves = [next(outputs) if isinstance(leaf, Output) else leaf for leaf in tape.leaves]
+    return tree_unflatten(leaves, tape.structure)
+
+
+def _take_away(module: "weakref.ref[torch.nn.Module]") -> None:
+    if (there := module()) is not None:
+        vars(there).pop("forward", None)
+        if _FORWARD in vars(there):
+            vars(there)["forward"] = vars(there).pop(_FORWARD)
+
+
+def _key(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+    """All that a call depends on, as far as it can be seen; None for a call that is not to be played."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return None
+    leaves, structure = tree_flatten((args, kwargs))
+    given = tuple(_form(leaf) for leaf in leaves)
+    parameters = list(module.parameters())
+    if None in given or any(map(_has_hooks, parameters)) or not any(p.requires_grad for p in parameters):
+        return None
+    cast = torch.is_autocast_enabled(SLOT_NAME), torch.get_autocast_dtype(SLOT_NAME), bool(autocast.casts())
+    state = tuple((id(p), p.requires_grad, p.grad is None) for p in parameters)
+    training = tuple(part.training for part in module.modules())
+    return weakref.ref(module), str(structure), given, cast, state, training
+
+
+def _form(leaf: Any) -> Any:
+    if isinstance(leaf, _PLAIN):
+        return (leaf,)
+    if not _is_plain_tensor(leaf) or leaf.requires_grad:
+        return None
+    return tuple(leaf.shape), leaf.stride(), leaf.storage_offset(), leaf.dtype
+
+
+def _has_hooks(parameter: torch.nn.Parameter) -> bool:
+    """Return True if somebody, other than the tracker, is told of a parameter's gradient."""
+    after = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
+    told = [getattr(hook, "__func__", None) for hook in after.values()]
+    return bool(parameter._backward_hooks) or told != [Residents.accumulated] * len(told)
+
+
+def _tensors(args: Any, kwargs: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+
+
+def _kept_by(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Tensors that a model has beside its parameters and buffers."""
+    for part in module.modules():
+        yield from tensors_in([value for name, value in vars(part).items() if not name.startswith("_")])
+
+
+def _is_plain_tensor(value: Any) -> bool:
+    return type(value) is FakeTensor and value.fake_device == CARD and value.layout is torch.strided
+
+
+def _is_unknown(tensor: torch.Tensor) -> bool:
+    """Return True if nothing is known of a tensor's numbers, or no more than of any float: that it may be 1."""
+    value = values.value_of(tensor)
+    return value is None or (tensor.dtype.is_floating_point and not value.origin.certain)

@@ -1,0 +1,285 @@
+"""A call that is played takes the same bytes as one that runs, event by event; what could differ is run."""
+
+import copy
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from memlab import predict
+from memlab.vgpu.repeats import Repeats
+
+MICRO, STEPS = 6, 3
+PLAYED = MICRO - 3 + (STEPS - 1) * (MICRO - 1)  # in each step the first has no gradients yet; two more are compared
+
+
+def mlp():
+    return nn.Sequential(
+        nn.Linear(256, 1024), nn.ReLU(), nn.Dropout(0.1), nn.Linear(1024, 512), nn.GELU(), nn.Linear(512, 5000)
+    )
+
+
+def convolutions():
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(32, 32, 3, padding=1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+    )
+
+
+class Checkpointed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256)) for _ in range(3)
+        )
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
+class Named(nn.Module):
+    """Gives a loss, what it was computed from, and what else people give."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(256, 512), nn.Linear(512, 64)
+
+    def forward(self, x):
+        hidden = self.inner(x).relu()
+        logits = self.outer(hidden)
+        return {"loss": logits.square().mean(), "logits": logits, "hidden": (hidden,), "count": 3, "cache": None}
+
+
+class Keeping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.log = nn.Linear(256, 256), []
+
+    def forward(self, x):
+        y = self.layer(x).relu()
+        self.log.append(y.detach())
+        return y
+
+
+class Skipping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(256, 256) for _ in range(6))
+
+    def forward(self, x):
+        for layer in self.layers:
+            if random.random() < 0.7:
+                x = layer(x).relu()
+        return x
+
+
+class Reading(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(256, 256)
+
+    def forward(self, x):
+        return self.layer(x) if x.isfinite().all() else x
+
+
+def data(device, rows=64):
+    return torch.randn(rows, 256, device=device)
+
+
+def loss_outside(model, device, number):
+    logits = model(data(device))
+    return functional.cross_entropy(logits, torch.zeros(64, dtype=torch.long, device=device))
+
+
+def loss_direct(model, device, number):
+    return model(data(device)).sum()
+
+
+def images(model, device, number):
+    logits = model(torch.randn(8, 3, 32, 32, device=device))
+    return functional.cross_entropy(logits, torch.zeros(8, dtype=torch.long, device=device))
+
+
+def two_lengths(model, device, number):
+    return model(data(device, 64 if number % 2 else 32)).square().mean()
+
+
+def named(model, device, number):
+    return model(data(device))["loss"] / MICRO
+
+
+def loss_and_logits(model, device, number):
+    given = model(data(device))
+    return given["loss"] + given["logits"].mean()
+
+
+def teacher(model, device, number):
+    logits = model(data(device))
+    with torch.no_grad():
+        goal = model(data(device, 128))[:64]
+    return (logits - goal).square().mean()
+
+
+def first_is_not_used(model, device, number):
+    model(data(device))
+    return model(data(device, 32)).mean()
+
+
+def twice(model, device, number):
+    return (model(data(device)) - model(data(device))).square().mean()
+
+
+def with_a_gradient_for_the_input(model, device, number):
+    return model(data(device).requires_grad_()).mean()
+
+
+def accumulating(make, loss_of, *, dtype=None, set_to_none=True, prepare=lambda model: None, backward=None):
+    """A loop with so many micro-batches a step."""
+
+    def train(device):
+        random.seed(0)
+        model = make().to(device)
+        prepare(model)
+        optimizer = torch.optim.AdamW(model.parameters())
+        while True:
+            for number in range(MICRO):
+                with torch.autocast("cuda", dtype, enabled=dtype is not None):
+                    loss = loss_of(model, device, number)
+                (backward or torch.Tensor.backward)(loss)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=set_to_none)
+            yield loss
+
+    return train
+
+
+def predicted(train, monkeypatch):
+    """The prediction with and without playing, and how many calls were played."""
+    played = []
+    with monkeypatch.context() as patch:
+        init = Repeats.__init__
+        patch.setattr(Repeats, "__init__", lambda self, tracker: (init(self, tracker), played.append(self))[0])
+        ours = predict(train, steps=STEPS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Repeats, "watch", lambda *args: None)
+        theirs = predict(train, steps=STEPS)
+    return ours, theirs, played[-1].played
+
+
+def told(trace):
+    """All that a trace says of memory."""
+    events = [(event.bytes, event.category, event.phase, event.module) for event in trace.events]
+    return trace.steps, trace.peak_reserved, events, trace.by_category, trace.flops
+
+
+def freeze(model):
+    model[0].requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("train", "played"),
+    [
+        pytest.param(accumulating(mlp, loss_outside), PLAYED, id="loss outside"),
+        pytest.param(accumulating(mlp, loss_direct), PLAYED, id="loss direct"),
+        pytest.param(accumulating(mlp, loss_outside, dtype=torch.bfloat16), PLAYED, id="autocast"),
+        pytest.param(accumulating(convolutions, images), PLAYED, id="convolutions"),
+        pytest.param(accumulating(convolutions, images, dtype=torch.float16), PLAYED, id="convolutions, float16"),
+        pytest.param(accumulating(mlp, two_lengths), PLAYED - 2, id="two lengths"),
+        pytest.param(accumulating(Checkpointed, loss_direct), PLAYED, id="checkpointed"),
+        pytest.param(accumulating(Named, named), PLAYED, id="named outputs"),
+        pytest.param(accumulating(mlp, teacher), PLAYED, id="without gradients between"),
+        pytest.param(accumulating(mlp, loss_outside, prepare=freeze), PLAYED, id="frozen"),
+        pytest.param(accumulating(mlp, loss_outside, set_to_none=False), PLAYED + 2, id="gradients stay"),
+        pytest.param(accumulating(mlp, first_is_not_used), PLAYED, id="one is not used"),
+    ],
+)
+def test_calls_that_are_alike_are_played_and_nothing_else_is_other(train, played, monkeypatch):
+    ours, theirs, count = predicted(train, monkeypatch)
+    assert told(ours) == told(theirs)
+    assert ours.least_seconds == pytest.approx(theirs.least_seconds)
+    assert ours.likely_seconds == pytest.approx(theirs.likely_seconds)
+    assert count == played
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        pytest.param(accumulating(Named, loss_and_logits), id="two outputs are used"),
+        pytest.param(accumulating(mlp, twice), id="twice before one backward"),
+        pytest.param(accumulating(mlp, with_a_gradient_for_the_input), id="an input wants its gradient"),
+        pytest.param(accumulating(Keeping, loss_direct), id="the model keeps its output"),
+        pytest.param(accumulating(Skipping, loss_direct), id="the model draws on the host"),
+        pytest.param(accumulating(Reading, loss_direct), id="the model reads a number"),
+        pytest.param(
+            accumulating(mlp, loss_direct, prepare=lambda m: m[0].weight.register_hook(lambda grad: grad * 2)),
+            id="a hook on a gradient",
+        ),
+        pytest.param(
+            accumulating(mlp, loss_direct, backward=lambda loss: (loss.backward(retain_graph=True), loss.backward())),
+            id="backward twice",
+        ),
+    ],
+)
+def test_what_may_come_out_otherwise_is_run(train, monkeypatch):
+    ours, theirs, count = predicted(train, monkeypatch)
+    assert told(ours) == told(theirs)
+    assert count == 0
+
+
+def test_a_copy_of_a_model_is_a_model_of_its_own(monkeypatch):
+    def train(device):
+        model, average = mlp().to(device), None
+        optimizer = torch.optim.AdamW(model.parameters())
+        while True:
+            for number in range(MICRO):
+                loss = loss_outside(model, device, number)
+                loss.backward()
+            average = average or copy.deepcopy(model)
+            average(data(device, 128)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield loss
+
+    ours, theirs, count = predicted(train, monkeypatch)
+    assert told(ours) == told(theirs)
+    assert count >= PLAYED
+
+
+def test_a_model_that_is_older_than_the_prediction_is_as_it_was():
+    model = mlp()
+
+    def train(device):
+        there = model.to(device)
+        while True:
+            for number in range(MICRO):
+                loss = loss_direct(there, device, number)
+                loss.backward()
+            yield loss
+
+    before = dict(vars(model))
+    predict(train)
+    assert vars(model).keys() == before.keys()
+
+
+def test_memory_that_runs_out_in_a_call_that_is_played_is_told():
+    def train(device):
+        model, kept = mlp().to(device), []
+        while True:
+            for number in range(MICRO):
+                loss_direct(model, device, number).backward()
+                kept.append(torch.empty(2**30, dtype=torch.uint8, device=device))
+            yield
+
+    trace = predict(train, budget="6 GiB", steps=9)
+    assert trace.oom
+    assert trace.oom.limit == 6 * 2**30
