@@ -384,7 +384,7 @@ class _Play:
             elif kind is GIVE:
                 tracker.memory.blocks.release(self._blocks[about[0]])
             else:
-                self._leave(*about, gradient)
+                self._leave(about[0], about[1], gradient)
         tracker.flops += flops
 
     def _leave(self, number: int, module: str, gradient: Record | None) -> None:
