@@ -1,10 +1,11 @@
 """Micro-batches that are alike: what a model's call and its backward ask of the card is played again, not run again.
 
-Gradient accumulation calls a model with tensors of the same shapes, dozens of times in a step. What two such calls do
-to the card's memory is compared. Where it is equal, the next calls do the same in the same order, to the memory as it
-is then, and give tensors of the same shapes. So the bytes are those of a call that runs: only the model's Python does
-not run, and none of its operators is worked out. A call is not played where it could come out otherwise: of a model
-that reads numbers, draws on the host, keeps tensors, has hooks on its parameters, or is called twice before a backward.
+Gradient accumulation calls a model with tensors of the same shapes, dozens of times in a step, and so does an
+evaluation, which has no backward. What two such calls do to the card's memory is compared. Where it is equal, the next
+calls do the same in the same order, to the memory as it is then, and give tensors of the same shapes. So the bytes are
+those of a call that runs: only the model's Python does not run, and none of its operators is worked out. A call is not
+played where it could come out otherwise: of a model that reads numbers, draws on the host, keeps tensors, has hooks on
+its parameters, or is called twice before a backward.
 """
 
 import random
@@ -32,6 +33,7 @@ from memlab.vgpu.results import make_fake
 if TYPE_CHECKING:
     from memlab.vgpu.tracker import VirtualTracker
 
+MOST_TAPES = 32  # of one prediction, the newest
 MOST_TRIES = 6  # calls that are recorded before a model is taken to be never twice the same
 _FORWARD = "_memlab_forward"  # what was in the place of ``forward``, kept beside it, so that copies of a module have it
 _OURS = "_memlab_watches"
@@ -119,7 +121,7 @@ class Repeats:
 
     def watch(self, module: torch.nn.Module, prediction: Prediction) -> None:
         """Have the next calls of a module, which no other one calls, come here."""
-        if module in self._watched or not torch.is_grad_enabled():
+        if module in self._watched:
             return
         self._watched.add(module)
         prediction.undo.callback(_take_away, weakref.ref(module))
@@ -139,31 +141,43 @@ class Repeats:
 
     def call(self, module: torch.nn.Module, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What the module gives for the arguments."""
-        if not self._tracker.is_alone_at_work() or not torch.is_grad_enabled():
+        if not self._tracker.is_alone_at_work():
             return run(*args, **kwargs)
-        if self._recording is not None:  # two calls before one backward
+        if self._recording is not None and torch.is_grad_enabled():  # two calls before one backward
             self._tries[self._recording.key] = MOST_TRIES
             self.forget()
         key = _key(module, args, kwargs)
-        if key is None or (key not in self._alike and self._tries.get(key, 0) >= MOST_TRIES):
+        tried_enough = key not in self._alike and self._tries.get(key, 0) >= MOST_TRIES
+        if key is None or tried_enough or self._recording is not None:
             return run(*args, **kwargs)
         if key in self._alike:
             self.played += 1
             return _played(self._tracker, self._tapes[key], module, _tensors(args, kwargs))
         self._tries[key] = self._tries.get(key, 0) + 1
         self._recording = _Recording(self._tracker, self, key)
-        return self._recording.forward(module, run, args, kwargs)
+        out = self._recording.forward(module, run, args, kwargs)
+        if not torch.is_grad_enabled():
+            self._keep()
+        return out
 
     def end_backward(self) -> None:
         """A backward pass is over, with no other one around it."""
-        if self._recording is None:
-            return
+        if self._recording is not None:
+            self._keep()
+
+    def _keep(self) -> None:
+        assert self._recording is not None
         key, tape = self._recording.key, self._recording.tape()
         self.forget()
-        if tape is not None:
-            if (before := self._tapes.get(key)) is not None and tape.is_like(before):
-                self._alike.add(key)
-            self._tapes[key] = tape
+        if tape is None:
+            return
+        if (before := self._tapes.pop(key, None)) is not None and tape.is_like(before):
+            self._alike.add(key)
+        self._tapes[key] = tape
+        if len(self._tapes) > MOST_TAPES:
+            oldest = next(iter(self._tapes))
+            del self._tapes[oldest]
+            self._alike.discard(oldest)
 
     def forget(self) -> None:
         """What is being recorded is not: the step is over, for example."""
@@ -205,7 +219,7 @@ class _Recording:
         self._is_alike &= before == (current().numbers, random.getstate())
         self._repeats.moments = self._between
         self._storages = {record: number for number, record in enumerate(self._born_in(self._passes[0]))}
-        self._casts = {self._tracker.record_of(cast) for cast in autocast.casts()}
+        self._casts = [self._tracker.record_of(cast) for cast in autocast.casts()]
         leaves, self._structure = tree_flatten(out)
         kept = {self._tracker.record_of(tensor) for tensor in _kept_by(module)}
         self._leaves = [self._described(leaf, kept) for leaf in leaves]
@@ -213,9 +227,15 @@ class _Recording:
 
     def tape(self) -> Tape | None:
         """What was written down; None where it cannot be played."""
-        if len(self._passes) < 2 or self._events is not self._tracker.events:
+        if self._events is not self._tracker.events:
+            return None
+        if not torch.is_grad_enabled():
+            self._passes.append([])
+            self._flops.append(0)
+        elif len(self._passes) == 2:
+            self._finish()
+        else:
             return None  # backward was another one's
-        self._finish()
         for record in self._born_in(self._passes[1]):
             self._storages.setdefault(record, len(self._storages))
         try:
@@ -225,9 +245,10 @@ class _Recording:
         outputs = {leaf.storage for leaf in self._leaves if isinstance(leaf, Output)}
         freed = {moment[1] for moment in (*passes[0], *passes[1]) if moment[0] is FREED}
         between = [moment[1] for moment in self._between if moment[0] is FREED and moment[1] in self._storages]
-        casts = [self._storages[record] for record in between if record in self._casts]
+        waiting = between if torch.is_grad_enabled() else self._casts  # for the end of autocast
+        casts = [self._storages[r] for r in waiting if r in self._casts and r in self._storages]
         dropped = {self._storages[record] for record in between}
-        over = {*freed, *dropped, *outputs} == {*range(len(self._storages))} and not self._blocks
+        over = {*freed, *dropped, *casts, *outputs} == {*range(len(self._storages))} and not self._blocks
         if not self._is_alike or not over or not dropped <= {*casts, *outputs}:
             return None
         leaves = (replace(o, kept=o.storage in freed) if isinstance(o, Output) else o for o in self._leaves)
@@ -328,17 +349,21 @@ class _Play:
             if number not in self._outputs and number not in self.tape.casts:
                 self._tracker.end_storage(record)
 
-    def outputs(self) -> Iterator[torch.Tensor]:
+    def outputs(self) -> list[torch.Tensor]:
         """Play forward; the tensors that it gives."""
-        self._tracker.begin_phase(Phase.FORWARD)
+        self._tracker.begin_phase(Phase.FORWARD, starts_graph=bool(self.tape.backward))
         module = self._tracker.module_at_work
         self._run(self.tape.forward, self.tape.flops[0])
         self._tracker.module_at_work = module
         if self.tape.casts:
             autocast.keep(_Casts(self._tracker, [self._records[number] for number in self.tape.casts]))
-        for leaf in self.tape.leaves:
-            if isinstance(leaf, Output):
-                yield self._tensor(leaf)
+        return [self._tensor(leaf) for leaf in self.tape.leaves if isinstance(leaf, Output)]
+
+    def given(self, outputs: Iterable[torch.Tensor]) -> Any:
+        """What the call gives, with these tensors in it."""
+        tensors = iter(outputs)
+        leaves = [next(tensors) if isinstance(leaf, Output) else leaf for leaf in self.tape.leaves]
+        return tree_unflatten(leaves, self.tape.structure)
 
     def end(self, gradients: Iterable[torch.Tensor | None]) -> None:
         """Play backward."""
@@ -433,10 +458,11 @@ class _Played(torch.autograd.Function):
 
 
 def _played(tracker: "VirtualTracker", tape: Tape, module: torch.nn.Module, arguments: list[torch.Tensor]) -> Any:
+    play = _Play(tracker, tape, arguments)
+    if not torch.is_grad_enabled():
+        return play.given(play.outputs())
     anchor = next(parameter for parameter in module.parameters() if parameter.requires_grad)
-    outputs: Iterator[torch.Tensor] = iter(_Played.apply(_Play(tracker, tape, arguments), anchor))  # type: ignore[no-untyped-call]
-    leaves = [next(outputs) if isinstance(leaf, Output) else leaf for leaf in tape.leaves]
-    return tree_unflatten(leaves, tape.structure)
+    return play.given(_Played.apply(play, anchor))  # type: ignore[no-untyped-call]
 
 
 def _take_away(module: "weakref.ref[torch.nn.Module]") -> None:
@@ -453,18 +479,21 @@ def _key(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
     leaves, structure = tree_flatten((args, kwargs))
     given = tuple(_form(leaf) for leaf in leaves)
     parameters = list(module.parameters())
-    if None in given or any(map(_has_hooks, parameters)) or not any(p.requires_grad for p in parameters):
+    if None in given:
+        return None
+    mode = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    if mode[0] and (any(map(_has_hooks, parameters)) or not any(p.requires_grad for p in parameters)):
         return None
     cast = torch.is_autocast_enabled(SLOT_NAME), torch.get_autocast_dtype(SLOT_NAME), bool(autocast.casts())
     state = tuple((id(p), p.requires_grad, p.grad is None) for p in parameters)
     training = tuple(part.training for part in module.modules())
-    return weakref.ref(module), str(structure), given, cast, state, training
+    return weakref.ref(module), str(structure), given, mode, cast, state, training
 
 
 def _form(leaf: Any) -> Any:
     if isinstance(leaf, _PLAIN):
         return (leaf,)
-    if not _is_plain_tensor(leaf) or leaf.requires_grad:
+    if not _is_plain_tensor(leaf) or (leaf.requires_grad and torch.is_grad_enabled()):
         return None
     return tuple(leaf.shape), leaf.stride(), leaf.storage_offset(), leaf.dtype
 

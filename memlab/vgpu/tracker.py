@@ -230,11 +230,11 @@ class VirtualTracker(Tracker):
         """The record of a tensor's storage."""
         return self._record_of(tensor)
 
-    def begin_phase(self, phase: Phase) -> None:
-        """What comes now belongs to a phase."""
+    def begin_phase(self, phase: Phase, *, starts_graph: bool = False) -> None:
+        """What comes now belongs to a phase; gradients will flow through it if it ``starts_graph``."""
         if phase is not self._phase:
             self._change_phase(phase)
-        self._forward_begun = phase is Phase.FORWARD
+        self._forward_begun |= starts_graph
 
     @property
     def module_at_work(self) -> str:

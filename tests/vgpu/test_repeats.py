@@ -13,7 +13,8 @@ from memlab import predict
 from memlab.vgpu.repeats import Repeats
 
 MICRO, STEPS = 6, 3
-PLAYED = MICRO - 3 + (STEPS - 1) * (MICRO - 1)  # in each step the first has no gradients yet; two more are compared
+# In each step the first has no gradients yet; two more are compared.
+PLAYED = MICRO - 3 + (STEPS - 1) * (MICRO - 1)
 
 
 def mlp():
@@ -197,7 +198,7 @@ def freeze(model):
         pytest.param(accumulating(mlp, two_lengths), PLAYED - 2, id="two lengths"),
         pytest.param(accumulating(Checkpointed, loss_direct), PLAYED, id="checkpointed"),
         pytest.param(accumulating(Named, named), PLAYED, id="named outputs"),
-        pytest.param(accumulating(mlp, teacher), PLAYED, id="without gradients between"),
+        pytest.param(accumulating(mlp, teacher), PLAYED + 11, id="without gradients between"),
         pytest.param(accumulating(mlp, loss_outside, prepare=freeze), PLAYED, id="frozen"),
         pytest.param(accumulating(mlp, loss_outside, set_to_none=False), PLAYED + 2, id="gradients stay"),
         pytest.param(accumulating(mlp, first_is_not_used), PLAYED, id="one is not used"),
@@ -208,6 +209,44 @@ def test_calls_that_are_alike_are_played_and_nothing_else_is_other(train, played
     assert told(ours) == told(theirs)
     assert ours.least_seconds == pytest.approx(theirs.least_seconds)
     assert ours.likely_seconds == pytest.approx(theirs.likely_seconds)
+    assert count == played
+
+
+def evaluating(context, *, dtype=None, micro=1):
+    """A loop that evaluates its model before each step."""
+
+    def train(device):
+        model = mlp().to(device)
+        optimizer = torch.optim.AdamW(model.parameters())
+        while True:
+            model.eval()
+            with context():
+                for number in range(MICRO):
+                    with torch.autocast("cuda", dtype, enabled=dtype is not None):
+                        loss_outside(model, device, number).item()
+            model.train()
+            for number in range(micro):
+                loss = loss_outside(model, device, number)
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield loss
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("train", "played"),
+    [
+        pytest.param(evaluating(torch.no_grad), STEPS * MICRO - 3, id="no_grad"),
+        pytest.param(evaluating(torch.inference_mode), STEPS * MICRO - 3, id="inference_mode"),
+        pytest.param(evaluating(torch.no_grad, dtype=torch.bfloat16), STEPS * MICRO - 3, id="autocast"),
+        pytest.param(evaluating(torch.no_grad, micro=MICRO), STEPS * MICRO - 3 + PLAYED, id="and accumulates"),
+    ],
+)
+def test_evaluations_are_played(train, played, monkeypatch):
+    ours, theirs, count = predicted(train, monkeypatch)
+    assert told(ours) == told(theirs)
     assert count == played
 
 
