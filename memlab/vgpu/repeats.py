@@ -117,6 +117,7 @@ class Repeats:
         self._tapes: dict[Any, Tape] = {}
         self._alike: set[Any] = set()
         self._tries: dict[Any, int] = {}
+        self._seen: set[Any] = set()  # in this step
         self._recording: _Recording | None = None
 
     def watch(self, module: torch.nn.Module, prediction: Prediction) -> None:
@@ -148,7 +149,9 @@ class Repeats:
             self.forget()
         key = _key(module, args, kwargs)
         tried_enough = key not in self._alike and self._tries.get(key, 0) >= MOST_TRIES
-        if key is None or tried_enough or self._recording is not None:
+        is_first = key not in self._alike and key not in self._seen  # most are called once a step: they cost nothing
+        self._seen.add(key)
+        if key is None or is_first or tried_enough or self._recording is not None:
             return run(*args, **kwargs)
         if key in self._alike:
             self.played += 1
@@ -179,8 +182,13 @@ class Repeats:
             del self._tapes[oldest]
             self._alike.discard(oldest)
 
+    def end_step(self) -> None:
+        """The step is over."""
+        self._seen.clear()
+        self.forget()
+
     def forget(self) -> None:
-        """What is being recorded is not: the step is over, for example."""
+        """What is being recorded shall not be."""
         if self._recording is not None:
             self._recording.stop()
             self._recording = None

@@ -144,7 +144,7 @@ class VirtualTracker(Tracker):
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self.repeats.forget()
+        self.repeats.end_step()
         super().__exit__(*exception)
         self.least_seconds, self.likely_seconds = self.clock.least_seconds(), self.clock.likely_seconds()
         if self.history is not None and not self.stopping.is_set():  # it does not end with what is freed in the end
