@@ -32,7 +32,7 @@ from memlab.vgpu.refusals import called, in_head_of_while, where, without_end
 LARGEST = 1_000_000  # numbers: up to here a tensor has a value that is known (tokens of a batch, labels of its pixels)
 EVENLY = "evenly"  # for ``Prediction.chosen``
 FEW = 16  # floats: the bounds of a range, the means of colours
-MOVED = 100_000  # floats that came from the host and are only moved since: the boxes of a batch and whose they are
+MOVED = 100_000  # floats that came from the host: the boxes of a batch, whose they are, and what is made of these alone
 MOST_TO_CHOOSE_FROM = 2**24  # numbers of which a share is chosen
 LARGEST_GUESS = 1000  # up to here it has one that is not
 MOST_GUESSES = 10_000  # for one line in one step
@@ -116,7 +116,7 @@ def tell_of(alias: torch.Tensor, tensor: torch.Tensor) -> None:
 
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Work out the values of what an operator gave, where they are small."""
-    most = MOVED if _moves(func) else FEW
+    most = MOVED if _moves(func) or _all_known(args) else FEW
     if isinstance(out, FakeTensor) and out.dtype.is_floating_point and out.numel() > most and not written(func):
         return  # nearly always
     if func in _KEEPS:
@@ -347,6 +347,16 @@ def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if not certain:
         for value in targets:
             value.origin.certain = False
+
+
+def _all_known(args: tuple[Any, ...]) -> bool:
+    """Return True if an operator works with nothing but what is known for certain on the card."""
+    if not args:
+        return False
+    first, *others = args[0] if isinstance(args[0], list | tuple) and args[0] else args[:1]
+    if not isinstance(first, FakeTensor) or not is_known(first):
+        return False  # nearly always
+    return all(is_known(item) for item in (*others, *args[1:]) if isinstance(item, FakeTensor))
 
 
 def _moves(func: Any) -> bool:

@@ -155,17 +155,39 @@ def test_whose_boxes_are_is_known_where_they_came_from_the_host():
 @pytest.mark.parametrize(
     "change",
     [
-        lambda boxes: boxes * 2,
-        lambda boxes: boxes.mul_(2),
+        lambda boxes: boxes + torch.randn_like(boxes),
+        lambda boxes: boxes.mul_(torch.rand_like(boxes)),
         lambda boxes: boxes.copy_(torch.randn_like(boxes)),
-        lambda boxes: torch._foreach_add([boxes], 1)[0],
-        lambda boxes: boxes.index_put_((boxes[:, 0] > 7,), boxes.sum()),
+        lambda boxes: torch._foreach_add([boxes], [torch.randn_like(boxes)])[0],
+        lambda boxes: boxes.index_put_((boxes[:, 0] > 7,), torch.randn_like(boxes).sum()),
     ],
 )
-def test_more_floats_than_a_few_are_known_only_as_long_as_they_are_moved(change):
+def test_more_floats_than_a_few_are_known_only_as_long_as_what_is_done_to_them_is(change):
     result, trace = in_a_prediction(lambda device: change(labels(device))[:, 0].long().unique().shape)
     assert result == (1,)
     assert trace.is_lower_bound
+
+
+def test_how_many_anchors_meet_a_box_is_known_where_boxes_and_anchors_are():
+    """As detectors do it: boxes of the batch, from the host, against anchors that are made of ranges on the card."""
+
+    def work(device):
+        boxes = labels(device)[:, 2:4].repeat(1, 2)
+        boxes = torch.cat((boxes[:, :2] - 0.1, boxes[:, :2] + 0.1), 1).clamp(0, 1)
+        steps = (torch.arange(20, device=device) + 0.5) / 20
+        corners = torch.cartesian_prod(steps, steps)
+        anchors = torch.cat((corners - 0.05, corners + 0.05), 1)
+        low = torch.maximum(boxes[:, None, :2], anchors[:, :2])
+        high = torch.minimum(boxes[:, None, 2:], anchors[:, 2:])
+        overlap = (high - low).clamp(min=0).prod(2)
+        return (overlap > 0.002).any(0).nonzero().shape
+
+    torch.manual_seed(0)
+    result, trace = in_a_prediction(work)
+    torch.manual_seed(0)
+    assert result == work("cpu")
+    assert 0 < result[0] < 400
+    assert not trace.is_lower_bound
 
 
 def test_what_is_written_to_moved_floats_is_known_if_it_is_moved_too():
