@@ -169,7 +169,9 @@ GUARDED = [
     ("torch.utils._foreach_utils", "_foreach_supported_types"),
     ("torch.utils._python_dispatch", "_disable_current_modes"),
     ("torch.utils._pytree", "tree_leaves"),
+    ("torch.utils._pytree", "tree_flatten"),
     ("torch.utils._pytree", "tree_map"),
+    ("torch.utils._pytree", "tree_unflatten"),
     ("torch", "_register_device_module"),
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter"),
 ]

@@ -68,7 +68,7 @@ class ModulesAtWork:
 
     @property
     def depth(self) -> int:
-        """How many modules are running their forward, one in another."""
+        """The number of modules that run their forward, one in another."""
         return len(self._stack)
 
     def leave_backward(self) -> None:

@@ -23,6 +23,7 @@ from memlab.vgpu.names import CARD
 from memlab.vgpu.patches import PATCHES
 from memlab.vgpu.ranks import check_ranks, process_group
 from memlab.vgpu.refusals import bare_number, chosen, depends_on_data, guessed, scripted
+from memlab.vgpu.repeats import Repeats
 from memlab.vgpu.restoring import Belongings
 from memlab.vgpu.switches import switches
 from memlab.vgpu.time.clock import Clock
@@ -116,6 +117,7 @@ class VirtualGpu(Device):
         if sentence := self._prediction.memory.unfollowed:
             self._prediction.note(sentence)
         tracker = VirtualTracker(self._prediction, self._mode)
+        Repeats(tracker, self._prediction)
         self._history = tracker.keep_history() if self._keeps_history else None
         self._clock = tracker.clock
         return tracker

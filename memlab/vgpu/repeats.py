@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import wraps
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -27,22 +27,16 @@ from memlab.tracking.storages import Record
 from memlab.vgpu import autocast, values
 from memlab.vgpu.current_prediction import Prediction, current, is_predicting
 from memlab.vgpu.internals import FakeTensor, disable_modes, tree_flatten, tree_leaves, tree_unflatten
+from memlab.vgpu.moments import BEGIN, BORN, EXPLAIN, FREED, GIVE, LEAVE, RESULTS, TAKE, WORK, Moment
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.results import make_fake
-
-if TYPE_CHECKING:
-    from memlab.vgpu.tracker import VirtualTracker
+from memlab.vgpu.tracker import VirtualTracker
 
 MOST_TAPES = 32  # of one prediction, the newest
 MOST_TRIES = 6  # calls that are recorded before a model is taken to be never twice the same
 _FORWARD = "_memlab_forward"  # what was in the place of ``forward``, kept beside it, so that copies of a module have it
 _OURS = "_memlab_watches"
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
-
-# A moment of a pass: what happens, and to which storage or block, or of which operator.
-Moment = tuple[Any, ...]
-BEGIN, WORK, RESULTS, EXPLAIN = "an operator begins", "is counted", "gives its results", "is over"
-BORN, FREED, TAKE, GIVE, LEAVE = "born", "freed", "a block is taken", "given back", "backward has done with an argument"
 
 
 @dataclass(frozen=True)
@@ -104,15 +98,19 @@ class Tape:
 class Repeats:
     """The models of one prediction that are called again and again.
 
+    Args:
+        tracker: of the prediction, which tells of modules, of moments and of the ends of steps.
+        prediction: which tells of the ends of backward passes.
+
     Attributes:
-        moments: where the tracker writes what happens, while a call is recorded; else None.
         played: how many calls were.
     """
 
-    def __init__(self, tracker: "VirtualTracker"):
-        self.moments: list[Moment] | None = None
+    def __init__(self, tracker: VirtualTracker, prediction: Prediction):
         self.played = 0
         self._tracker = tracker
+        self._prediction = prediction
+        tracker.on_root, tracker.on_end, prediction.repeats = self.watch, self.end_step, self
         self._watched: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._tapes: dict[Any, Tape] = {}
         self._alike: set[Any] = set()
@@ -120,12 +118,12 @@ class Repeats:
         self._seen: set[Any] = set()  # in this step
         self._recording: _Recording | None = None
 
-    def watch(self, module: torch.nn.Module, prediction: Prediction) -> None:
+    def watch(self, module: torch.nn.Module) -> None:
         """Have the next calls of a module, which no other one calls, come here."""
         if module in self._watched:
             return
         self._watched.add(module)
-        prediction.undo.callback(_take_away, weakref.ref(module))
+        self._prediction.undo.callback(_take_away, weakref.ref(module))
         own = vars(module).get("forward")
         if hasattr(own, _OURS):
             return  # a copy of a module that is watched
@@ -141,7 +139,7 @@ class Repeats:
             vars(module)[_FORWARD] = own
 
     def call(self, module: torch.nn.Module, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """What the module gives for the arguments."""
+        """Return the result of the module for these arguments."""
         if not self._tracker.is_alone_at_work():
             return run(*args, **kwargs)
         if self._recording is not None and torch.is_grad_enabled():  # two calls before one backward
@@ -157,7 +155,7 @@ class Repeats:
             self.played += 1
             return _played(self._tracker, self._tapes[key], module, _tensors(args, kwargs))
         self._tries[key] = self._tries.get(key, 0) + 1
-        self._recording = _Recording(self._tracker, self, key)
+        self._recording = _Recording(self._tracker, key)
         out = self._recording.forward(module, run, args, kwargs)
         if not torch.is_grad_enabled():
             self._keep()
@@ -188,7 +186,7 @@ class Repeats:
         self.forget()
 
     def forget(self) -> None:
-        """What is being recorded shall not be."""
+        """Stop recording, if a call is being recorded."""
         if self._recording is not None:
             self._recording.stop()
             self._recording = None
@@ -197,10 +195,9 @@ class Repeats:
 class _Recording:
     """A call and its backward, written down while they run."""
 
-    def __init__(self, tracker: "VirtualTracker", repeats: Repeats, key: Any):
+    def __init__(self, tracker: VirtualTracker, key: Any):
         self.key = key
         self._tracker = tracker
-        self._repeats = repeats
         self._allocator: Any = tracker.memory.blocks
         self._is_alike = True
         self._hooks: list[Any] = []
@@ -221,11 +218,12 @@ class _Recording:
         try:
             out = run(*args, **kwargs)
         except BaseException:
-            self._repeats.forget()
+            self._is_alike = False
+            self.stop()
             raise
         self._finish()
         self._is_alike &= before == (current().numbers, random.getstate())
-        self._repeats.moments = self._between
+        self._tracker.moments = self._between
         self._storages = {record: number for number, record in enumerate(self._born_in(self._passes[0]))}
         self._casts = [self._tracker.record_of(cast) for cast in autocast.casts()]
         leaves, self._structure = tree_flatten(out)
@@ -234,7 +232,7 @@ class _Recording:
         return out
 
     def tape(self) -> Tape | None:
-        """What was written down; None where it cannot be played."""
+        """Return what was written down; None where it cannot be played."""
         if self._events is not self._tracker.events:
             return None
         if not torch.is_grad_enabled():
@@ -266,7 +264,7 @@ class _Recording:
 
     def stop(self) -> None:
         """Write nothing more down."""
-        self._repeats.moments = None
+        self._tracker.moments = None
         for name in ("allocate", "release", "empty_cache"):
             vars(self._allocator).pop(name, None)
         for hook in self._hooks:
@@ -274,7 +272,7 @@ class _Recording:
 
     def _start(self) -> None:
         self._passes.append([])
-        self._repeats.moments = self._passes[-1]
+        self._tracker.moments = self._passes[-1]
         self._flops.append(self._tracker.flops)
 
     def _finish(self) -> None:
@@ -317,7 +315,7 @@ class _Recording:
 
     def _allocate(self, asked: int) -> Block | None:
         block: Block | None = type(self._allocator).allocate(self._allocator, asked)
-        if block is not None and self._repeats.moments is not self._between:
+        if block is not None and self._tracker.moments is not self._between:
             self._blocks[id(block)] = self._taken
             self._taken += 1
             self._passes[-1].append((TAKE, asked))
@@ -325,7 +323,7 @@ class _Recording:
         return block
 
     def _release(self, block: Block) -> None:
-        if self._repeats.moments is not self._between:
+        if self._tracker.moments is not self._between:
             number = self._blocks.pop(id(block), None)
             self._is_alike &= number is not None
             self._passes[-1].append((GIVE, number))
@@ -340,7 +338,7 @@ class _Recording:
 class _Play:
     """A call that is played, until its backward is."""
 
-    def __init__(self, tracker: "VirtualTracker", tape: Tape, arguments: list[torch.Tensor]):
+    def __init__(self, tracker: VirtualTracker, tape: Tape, arguments: list[torch.Tensor]):
         self.tape = tape
         self._tracker = tracker
         left = {moment[1] for moment in tape.backward if moment[0] is LEAVE}
@@ -368,7 +366,7 @@ class _Play:
         return [self._tensor(leaf) for leaf in self.tape.leaves if isinstance(leaf, Output)]
 
     def given(self, outputs: Iterable[torch.Tensor]) -> Any:
-        """What the call gives, with these tensors in it."""
+        """Return the result of the call, with these tensors in it."""
         tensors = iter(outputs)
         leaves = [next(tensors) if isinstance(leaf, Output) else leaf for leaf in self.tape.leaves]
         return tree_unflatten(leaves, self.tape.structure)
@@ -438,7 +436,7 @@ class _Play:
 class _Casts:
     """Cast weights that no node has saved: they live as long as autocast's cache."""
 
-    def __init__(self, tracker: "VirtualTracker", records: list[Record]):
+    def __init__(self, tracker: VirtualTracker, records: list[Record]):
         self._tracker = tracker
         self._records = records
 
@@ -465,7 +463,7 @@ class _Played(torch.autograd.Function):
         return None, None
 
 
-def _played(tracker: "VirtualTracker", tape: Tape, module: torch.nn.Module, arguments: list[torch.Tensor]) -> Any:
+def _played(tracker: VirtualTracker, tape: Tape, module: torch.nn.Module, arguments: list[torch.Tensor]) -> Any:
     play = _Play(tracker, tape, arguments)
     if not torch.is_grad_enabled():
         return play.given(play.outputs())
@@ -487,7 +485,7 @@ def _key(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
     leaves, structure = tree_flatten((args, kwargs))
     given = tuple(_form(leaf) for leaf in leaves)
     parameters = list(module.parameters())
-    if None in given:
+    if None in given or not all(p.is_leaf for p in parameters):  # torch.func puts others there
         return None
     mode = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     if mode[0] and (any(map(_has_hooks, parameters)) or not any(p.requires_grad for p in parameters)):

@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, TypeGuard
@@ -16,15 +17,14 @@ from memlab.tracking.internals import on_again
 from memlab.tracking.labels import Marks, label
 from memlab.tracking.operators import operator
 from memlab.tracking.storages import Record
-from memlab.vgpu import repeats
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current_prediction import Prediction, outside
 from memlab.vgpu.history import History
 from memlab.vgpu.internals import FakeTensor, disable_modes
 from memlab.vgpu.libraries import TRITON, answer_for
 from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
+from memlab.vgpu.moments import BEGIN, BORN, EXPLAIN, FREED, RESULTS, WORK, Moment
 from memlab.vgpu.names import CARD
-from memlab.vgpu.repeats import Repeats
 from memlab.vgpu.scratch.rule import Result
 from memlab.vgpu.sparse import operators as sparse
 from memlab.vgpu.subclasses import as_plain
@@ -49,7 +49,9 @@ class VirtualTracker(Tracker):
         self._compiles = True
         self._libraries: set[str] = set()
         self.history: History | None = None
-        self.repeats = prediction.repeats = Repeats(self)
+        self.moments: list[Moment] | None = None  # where what happens is written, while somebody wants to know
+        self.on_root: Callable[[torch.nn.Module], object] = lambda module: None  # a module that no other one calls
+        self.on_end: Callable[[], object] = lambda: None  # of a step
 
     def keep_history(self) -> History:
         """From now on what the card's allocator does is written down."""
@@ -115,27 +117,27 @@ class VirtualTracker(Tracker):
         if TRITON in sys.modules and TRITON not in self._libraries:  # imported since, and its kernels need no module
             answer_for(self._libraries, self._prediction.undo)
         self.memory.streams.follow()
-        if self.repeats.moments is not None:
-            self.repeats.moments.append((repeats.BEGIN, self._op, self._modules.name))
+        if self.moments is not None:
+            self.moments.append((BEGIN, self._op, self._modules.name))
         self.memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
         out = self.mode.run(func, self._types, args, kwargs)
         if type(out) is not FakeTensor or out.fake_device.type == "cpu":  # else it is on the card, as most are
             self._prediction.host.see(out)
         work = self.clock.count(func, args, kwargs, out, self.mode.answer, self.memory.blocks.stream)
-        if self.repeats.moments is not None and work is not None:
-            self.repeats.moments.append((repeats.WORK, work, self.memory.blocks.stream))
+        if self.moments is not None and work is not None:
+            self.moments.append((WORK, work, self.memory.blocks.stream))
         try:
             in_backward = self._phase is Phase.BACKWARD
             self.memory.run_kernel(func, args, kwargs, out, in_backward, partial(self._see_result, out))
         except OutOfRoom as error:
             self._refuse(error.segment)
-        if self.repeats.moments is not None:
-            self.repeats.moments.append((repeats.RESULTS,))
+        if self.moments is not None:
+            self.moments.append((RESULTS,))
         return out
 
     def _count_workspace(self, first: int | None) -> None:
-        if self.repeats.moments is not None:
-            self.repeats.moments.append((repeats.EXPLAIN,))
+        if self.moments is not None:
+            self.moments.append((EXPLAIN,))
         super()._count_workspace(first)
 
     def __enter__(self) -> "VirtualTracker":
@@ -144,7 +146,7 @@ class VirtualTracker(Tracker):
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self.repeats.end_step()
+        self.on_end()
         super().__exit__(*exception)
         self.least_seconds, self.likely_seconds = self.clock.least_seconds(), self.clock.likely_seconds()
         if self.history is not None and not self.stopping.is_set():  # it does not end with what is freed in the end
@@ -164,15 +166,15 @@ class VirtualTracker(Tracker):
 
     def _enter_root(self, module: torch.nn.Module) -> None:
         answer_for(self._libraries, self._prediction.undo)  # here, for a loop may import them
-        self.repeats.watch(module, self._prediction)
+        self.on_root(module)
         super()._enter_root(module)
 
     def _is_parameter(self, tensor: torch.Tensor) -> TypeGuard[torch.nn.Parameter]:
         return "_is_param" in tensor.__dict__  # as torch.nn.Parameter marks tensors of other types
 
     def _take(self, record: Record) -> None:
-        if self.repeats.moments is not None:
-            self.repeats.moments.append((repeats.BORN, record))
+        if self.moments is not None:
+            self.moments.append((BORN, record))
         blocks = self.memory.blocks
         try:
             record.block = type(blocks).allocate(blocks, record.nbytes)  # a recording is of what others take
@@ -183,8 +185,8 @@ class VirtualTracker(Tracker):
         self._count_slack(record, 1)
 
     def _give(self, record: Record) -> None:
-        if self.repeats.moments is not None:
-            self.repeats.moments.append((repeats.FREED, record, self._modules.name))
+        if self.moments is not None:
+            self.moments.append((FREED, record, self._modules.name))
         if record.block is not None:
             self._count_slack(record, -1)  # before the block merges with its neighbours
             blocks = self.memory.blocks
@@ -231,7 +233,7 @@ class VirtualTracker(Tracker):
         return self._record_of(tensor)
 
     def begin_phase(self, phase: Phase, *, starts_graph: bool = False) -> None:
-        """What comes now belongs to a phase; gradients will flow through it if it ``starts_graph``."""
+        """Begin a phase, unless it has begun; gradients will flow through it if it ``starts_graph``."""
         if phase is not self._phase:
             self._change_phase(phase)
         self._forward_begun |= starts_graph

@@ -169,7 +169,7 @@ def predicted(train, monkeypatch):
     played = []
     with monkeypatch.context() as patch:
         init = Repeats.__init__
-        patch.setattr(Repeats, "__init__", lambda self, tracker: (init(self, tracker), played.append(self))[0])
+        patch.setattr(Repeats, "__init__", lambda self, *args: (init(self, *args), played.append(self))[0])
         ours = predict(train, steps=STEPS)
     with monkeypatch.context() as patch:
         patch.setattr(Repeats, "watch", lambda *args: None)
