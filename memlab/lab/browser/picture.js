@@ -370,7 +370,7 @@ class Chart {
       ? [from ? formatSeconds(from * total) : "0 s", formatSeconds(to * total)]
       : [from, to].map((part) => Math.round(part * count).toLocaleString("en-US"));
     const tried = this.byTime
-      ? [`time in one step, ${says}${trace.source === "measured" ? "" : ` on ${trace.device}`}`, `time in one step, ${says}`, `time, ${says}`, "time"]
+      ? [`time in one step, ${says}${trace.source === "measured" ? " (slower than others: every tensor is tracked)" : ` on ${trace.device}`}`, `time in one step, ${says}`, `time, ${says}`, "time"]
       : ["events of one step: an allocation or a free each", "events of one step", "events"];
     const room = this.width - 2 * Math.max(...ends.map((text) => measured(text, this.size))) - this.size;
     const middle = tried.find((text) => measured(text, this.size) < room) ?? "";
