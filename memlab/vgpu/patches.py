@@ -282,6 +282,18 @@ def _as_on_cuda(run_backward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _compiling(compile_: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.compile`` decides by the forward that it finds how a model is compiled."""
+
+    @functools.wraps(compile_)
+    def compiling(model: Any = None, **options: Any) -> Any:
+        if isinstance(getattr(model, "__self__", model), torch.nn.Module):
+            current().repeats.retire()
+        return compile_(model, **options)
+
+    return compiling
+
+
 def _quiet(logger: Any) -> Callable[..., Any]:
     """DDP's logger measures times, for which it has a clock on the CPU and on CUDA; elsewhere it complains."""
 
@@ -326,6 +338,7 @@ _WRAPPED: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch, "sparse_coo_tensor", tensors.making_sparse),
     (torch, "clear_autocast_cache", _clearing),
     (torch.autocast, "__init__", _in_the_slot),
+    (torch, "compile", _compiling),
     (torch.jit, "script", _refusing("torch.jit.script", may=_is_imported_or_torch)),
     (torch.jit, "trace", _tracing),
     (torch.optim.LBFGS, "step", _to_the_end),

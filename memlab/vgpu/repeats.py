@@ -5,7 +5,7 @@ evaluation, which has no backward. What two such calls do to the card's memory i
 calls do the same in the same order, to the memory as it is then, and give tensors of the same shapes. So the bytes are
 those of a call that runs: only the model's Python does not run, and none of its operators is worked out. A call is not
 played where it could come out otherwise: of a model that reads numbers, draws on the host, keeps tensors, has hooks on
-its parameters, or is called twice before a backward.
+its parameters, or is called twice before a backward; nor where something is compiled.
 """
 
 import random
@@ -110,17 +110,19 @@ class Repeats:
         self.played = 0
         self._tracker = tracker
         self._prediction = prediction
-        tracker.on_root, tracker.on_end, prediction.repeats = self.watch, self.end_step, self
+        tracker.on_root, tracker.on_end, tracker.on_compiling = self.watch, self.end_step, self.retire
+        prediction.repeats = self
         self._watched: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._tapes: dict[Any, Tape] = {}
         self._alike: set[Any] = set()
         self._tries: dict[Any, int] = {}
         self._seen: set[Any] = set()  # in this step
         self._recording: _Recording | None = None
+        self._is_retired = False
 
     def watch(self, module: torch.nn.Module) -> None:
         """Have the next calls of a module, which no other one calls, come here."""
-        if module in self._watched:
+        if self._is_retired or module in self._watched:
             return
         self._watched.add(module)
         self._prediction.undo.callback(_take_away, weakref.ref(module))
@@ -137,6 +139,13 @@ class Repeats:
         vars(module)["forward"] = MethodType(forward, module)
         if own is not None:
             vars(module)[_FORWARD] = own
+
+    def retire(self) -> None:
+        """Watch no module any more: PyTorch's compiler would find what stands in the place of its forward."""
+        self._is_retired = True
+        self.forget()
+        for module in self._watched:
+            _take_away(weakref.ref(module))
 
     def call(self, module: torch.nn.Module, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Return the result of the module for these arguments."""

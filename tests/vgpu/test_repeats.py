@@ -294,6 +294,25 @@ def test_a_copy_of_a_model_is_a_model_of_its_own(monkeypatch):
     assert count >= PLAYED
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # which torch.compile has
+def test_a_model_that_is_compiled_later_is_compiled_as_ever(monkeypatch):
+    def train(device):
+        model = mlp().to(device)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for step in range(STEPS):
+            called = model if step == 0 else torch.compile(model)
+            for number in range(MICRO):
+                loss = loss_outside(called, device, number)
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield loss
+
+    ours, theirs, count = predicted(train, monkeypatch)
+    assert told(ours) == told(theirs)
+    assert count == MICRO - 4
+
+
 def test_a_model_that_is_older_than_the_prediction_is_as_it_was():
     model = mlp()
 
