@@ -127,10 +127,10 @@ class Repeats:
         self._watched.add(module)
         self._prediction.undo.callback(_take_away, weakref.ref(module))
         own = vars(module).get("forward")
-        if hasattr(own, _OURS):
-            return  # a copy of a module that is watched
+        if hasattr(own, _OURS) or not isinstance(own, MethodType | None):
+            return  # a copy of a module that is watched, or a function that is no method
 
-        @wraps(own or type(module).forward)
+        @wraps(own.__func__ if own else type(module).forward)
         def forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             run = vars(module).get(_FORWARD) or MethodType(type(module).forward, module)
             return current().repeats.call(module, run, args, kwargs) if is_predicting() else run(*args, **kwargs)

@@ -1,7 +1,9 @@
 """A call that is played takes the same bytes as one that runs, event by event; what could differ is run."""
 
 import copy
+import inspect
 import random
+from types import MethodType
 
 import pytest
 import torch
@@ -311,6 +313,30 @@ def test_a_model_that_is_compiled_later_is_compiled_as_ever(monkeypatch):
     ours, theirs, count = predicted(train, monkeypatch)
     assert told(ours) == told(theirs)
     assert count == MICRO - 4
+
+
+@pytest.mark.parametrize("has_own", [False, True])
+def test_a_model_is_called_as_before(has_own):
+    """Libraries put a method of their own in the place of forward, and ask for its arguments."""
+    signatures, calls = [], []
+
+    def forward(self, input):
+        calls.append(input.shape)
+        return nn.Sequential.forward(self, input)
+
+    def train(device):
+        model = mlp().to(device)
+        if has_own:
+            model.forward = MethodType(forward, model)
+        before = inspect.signature(model.forward)
+        for number in range(3):
+            loss_direct(model, device, number).backward()
+            signatures.append((before, inspect.signature(model.forward)))
+        yield
+
+    predict(train, steps=1)
+    assert all(before == after for before, after in signatures)
+    assert len(calls) == (3 if has_own else 0)
 
 
 def test_a_model_that_is_older_than_the_prediction_is_as_it_was():
