@@ -8,11 +8,11 @@ played where it could come out otherwise: of a model that reads numbers, draws o
 its parameters, or is called twice before a backward; nor where something is compiled.
 """
 
+import inspect
 import random
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import wraps
 from types import MethodType
 from typing import Any
 
@@ -35,7 +35,6 @@ from memlab.vgpu.tracker import VirtualTracker
 MOST_TAPES = 32  # of one prediction, the newest
 MOST_TRIES = 6  # calls that are recorded before a model is taken to be never twice the same
 _FORWARD = "_memlab_forward"  # what was in the place of ``forward``, kept beside it, so that copies of a module have it
-_OURS = "_memlab_watches"
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 
@@ -127,16 +126,9 @@ class Repeats:
         self._watched.add(module)
         self._prediction.undo.callback(_take_away, weakref.ref(module))
         own = vars(module).get("forward")
-        if hasattr(own, _OURS) or not isinstance(own, MethodType | None):
+        if isinstance(own, _Forward) or not isinstance(own, MethodType | None):
             return  # a copy of a module that is watched, or a function that is no method
-
-        @wraps(own.__func__ if own else type(module).forward)
-        def forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            run = vars(module).get(_FORWARD) or MethodType(type(module).forward, module)
-            return current().repeats.call(module, run, args, kwargs) if is_predicting() else run(*args, **kwargs)
-
-        setattr(forward, _OURS, True)
-        vars(module)["forward"] = MethodType(forward, module)
+        vars(module)["forward"] = _Forward(module, own)
         if own is not None:
             vars(module)[_FORWARD] = own
 
@@ -199,6 +191,30 @@ class Repeats:
         if self._recording is not None:
             self._recording.stop()
             self._recording = None
+
+
+class _Forward:
+    """What stands in the place of a module's forward. It does not keep the module alive, which may be deleted."""
+
+    def __init__(self, module: torch.nn.Module, own: MethodType | None):
+        self._module = weakref.ref(module)
+        if own is not None:
+            self.__wrapped__ = own
+        self.__signature__ = inspect.signature(module.forward)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module = self._module()
+        assert module is not None
+        run = vars(module).get(_FORWARD) or MethodType(type(module).forward, module)
+        return current().repeats.call(module, run, args, kwargs) if is_predicting() else run(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Forward":
+        module = self._module()
+        assert module is not None
+        return _Forward(memo.get(id(module), module), None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._module(), "forward")
 
 
 class _Recording:

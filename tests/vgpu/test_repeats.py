@@ -339,6 +339,20 @@ def test_a_model_is_called_as_before(has_own):
     assert len(calls) == (3 if has_own else 0)
 
 
+def test_a_model_that_is_deleted_is_gone_at_once():
+    def train(device):
+        first = mlp().to(device)
+        for number in range(MICRO):
+            loss_direct(first, device, number).backward()
+        del first
+        peaks.append(torch.cuda.memory_allocated())
+        yield
+
+    peaks = []
+    predict(train, steps=1)
+    assert peaks[0] < 18 * 2**20  # cuBLAS's workspaces; the weights and their gradients were 25 MiB more
+
+
 def test_a_model_that_is_older_than_the_prediction_is_as_it_was():
     model = mlp()
 
