@@ -194,7 +194,7 @@ class Repeats:
 
 
 class _Forward:
-    """What stands in the place of a module's forward. It does not keep the module alive, which may be deleted."""
+    """The callable in the place of a module's forward. It does not keep the module alive, which may be deleted."""
 
     def __init__(self, module: torch.nn.Module, own: MethodType | None):
         self._module = weakref.ref(module)
