@@ -124,7 +124,7 @@ class Repeats:
         if self._is_retired or module in self._watched:
             return
         self._watched.add(module)
-        self._prediction.undo.callback(_take_away, weakref.ref(module))
+        self._prediction.undo.callback(lambda there=weakref.ref(module): _take_away(there()))
         own = vars(module).get("forward")
         if isinstance(own, _Forward) or not isinstance(own, MethodType | None):
             return  # a copy of a module that is watched, or a function that is no method
@@ -137,7 +137,7 @@ class Repeats:
         self._is_retired = True
         self.forget()
         for module in self._watched:
-            _take_away(weakref.ref(module))
+            _take_away(module)
 
     def call(self, module: torch.nn.Module, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Return the result of the module for these arguments."""
@@ -496,11 +496,12 @@ def _played(tracker: VirtualTracker, tape: Tape, module: torch.nn.Module, argume
     return play.given(_Played.apply(play, anchor))  # type: ignore[no-untyped-call]
 
 
-def _take_away(module: "weakref.ref[torch.nn.Module]") -> None:
-    if (there := module()) is not None:
-        vars(there).pop("forward", None)
-        if _FORWARD in vars(there):
-            vars(there)["forward"] = vars(there).pop(_FORWARD)
+def _take_away(module: torch.nn.Module | None) -> None:
+    """Put a module's own forward back, unless somebody has put another one there since."""
+    if module is not None and isinstance(vars(module).get("forward"), _Forward):
+        del vars(module)["forward"]
+        if _FORWARD in vars(module):
+            vars(module)["forward"] = vars(module).pop(_FORWARD)
 
 
 def _key(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:

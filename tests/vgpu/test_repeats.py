@@ -353,6 +353,23 @@ def test_a_model_that_is_deleted_is_gone_at_once():
     assert peaks[0] < 18 * 2**20  # cuBLAS's workspaces; the weights and their gradients were 25 MiB more
 
 
+def test_a_forward_that_is_put_there_later_stays():
+    """As accelerate does it for mixed precision, after a model was called already; then something is compiled."""
+
+    def train(device):
+        model = mlp().to(device)
+        loss_direct(model, device, 0)
+        before = model.forward
+        model.forward = lambda x: calls.append(1) or before(x)
+        torch.compile(nn.Linear(4, 4))
+        loss_direct(model, device, 0)
+        yield
+
+    calls = []
+    predict(train, steps=1)
+    assert calls == [1]
+
+
 def test_a_model_that_is_older_than_the_prediction_is_as_it_was():
     model = mlp()
 
