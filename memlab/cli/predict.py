@@ -86,8 +86,7 @@ def _predict_function(args: argparse.Namespace) -> int:
         )
     train = load_function(args.target)
     settings = read_settings([*args.settings, *args.arguments])
-    options: dict[str, Any] = {"keeps_history": args.snapshot is not None, "guesses": _read_guesses(args.guess)}
-    options |= {"chosen": args.chosen}
+    options = _assumed(args) | {"keeps_history": args.snapshot is not None}
     device = VirtualGpu(args.gpu, world_size=args.world_size, **options)
     trace = Run(train, settings, device, steps=args.steps, budget=args.budget).complete()
     if args.snapshot is not None:
@@ -104,8 +103,7 @@ def _predict_script(args: argparse.Namespace) -> int:
 
     launch = _launch(args)
     script, world_size = launch.command, launch.world_size if args.world_size is None else args.world_size
-    options = {"gpu": args.gpu, "ranks": (world_size, 0), "until": args.until}
-    options |= {"guesses": _read_guesses(args.guess), "chosen": args.chosen}
+    options = {"gpu": args.gpu, "ranks": (world_size, 0), "until": args.until} | _assumed(args)
     answer = ask(script, **options, steps=args.steps, budget=args.budget, snapshot=args.snapshot)
     show(repr(script), answer.trace, args.json)
     _name_snapshot(args.snapshot)
@@ -114,6 +112,11 @@ def _predict_script(args: argparse.Namespace) -> int:
         for line in plan(script, answer, **options, room=room, tell=_tell):
             print(line, flush=True)
     return 0
+
+
+def _assumed(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what somebody has said of numbers that only a real card knows."""
+    return {"guesses": _read_guesses(args.guess), "chosen": args.chosen}
 
 
 def _read_guesses(words: Sequence[str]) -> dict[str, float]:

@@ -45,8 +45,10 @@ def main(given: Sequence[str] | None = None) -> int:
     file = arguments.target.rpartition(":")[0]
     try:
         _train(arguments, _join(arguments.device), speaker)
-        if arguments.device == "cuda":  # gloo's ends with the process: its destructor may wait for ever, with the GIL
-            dist.destroy_process_group()  # held, for a thread that has a communication hook's future to drop
+        # gloo's group ends with the process. Its destructor, which holds the GIL, might wait for ever for a thread that
+        # has a communication hook's future to drop.
+        if arguments.device == "cuda":
+            dist.destroy_process_group()
     except BaseException as error:
         speaker.say("error", **_described(error, file))
         return 1

@@ -48,8 +48,8 @@ def prediction_summary(
         words.append(
             f"PyTorch would reserve {'at least ' * trace.is_lower_bound}{format_bytes(trace.peak_reserved)} of the card"
         )
-    if (trace.host_peak or 0) >= MUCH_OF_A_HOST:
-        words.append(f"Tensors take up to {format_bytes(trace.host_peak or 0)} of the host's memory")
+    if (held := trace.host_peak or 0) >= MUCH_OF_A_HOST:
+        words.append(f"Tensors take up to {format_bytes(held)} of the host's memory")
     if before is not None and before.device == trace.device and _chosen(before) != _chosen(trace):
         words.append(_comparison(trace, before, "the settings before"))
     return _sentences(words)

@@ -153,21 +153,21 @@ class Storages:
     def _mark(self, tensors: Iterable[tuple[str, torch.Tensor]], category: Category) -> None:
         """Tensors, each with its name, whose category is known for certain."""
         for name, tensor in tensors:
-            if (record := self._record_of(tensor)) is not None:  # as most are: known, and no wrappers
+            if (record := self.record_of(tensor)) is not None:  # as most are: known, and no wrappers
                 record.resident, record.name = category, name
                 continue
             for inner in inner_tensors(tensor):
                 self._see(inner, False)
-                if (record := self._record_of(inner)) is not None:
+                if (record := self.record_of(inner)) is not None:
                     record.resident, record.name = category, name
 
     def _mark_unknown(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors of this category, unless something is known of them for certain."""
         for tensor in tensors:
-            if (record := self._record_of(tensor)) is not None and record.resident is None:
+            if (record := self.record_of(tensor)) is not None and record.resident is None:
                 record.resident = category
 
-    def _record_of(self, tensor: torch.Tensor) -> Record | None:
+    def record_of(self, tensor: torch.Tensor) -> Record | None:
         try:
             ref = self._refs.get(id(tensor.untyped_storage()))
         except NotImplementedError:  # it has none of its own
@@ -187,11 +187,14 @@ class Storages:
         phase = Phase.FORWARD if self._differentiated else self._phase
         record = Record(nbytes, len(self._events), phase, self._recomputing, external)
         ref = self._reference(storage, record)
-        self._take(record)
+        self._begin(record)
         self._refs[ref.key] = ref
-        self._records.append(record)
-        self._change(record, nbytes, self._op)
         return ref
+
+    def _begin(self, record: Record) -> None:
+        self._take(record)
+        self._records.append(record)
+        self._change(record, record.nbytes, self._op)
 
     def _reference(self, storage: torch.UntypedStorage, record: Record) -> _Ref:
         ref = _Ref(storage, self._freed)

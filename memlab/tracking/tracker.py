@@ -304,9 +304,9 @@ class Tracker(Storages, TorchDispatchMode):
     def _see_workspace(self, func: Any, args: tuple[Any, ...], out: Any, first: int | None) -> None:
         """Note workspace, bytes that the allocator counts and no tensor explains; a decrease goes before ``first``."""
         if not operator(func).is_view:
-            self._count_workspace(first)
+            self.count_workspace(first)
 
-    def _count_workspace(self, first: int | None) -> None:
+    def count_workspace(self, first: int | None) -> None:
         current, peak = self._allocator.read_and_reset_peak()
         before = self._workspace.nbytes
         if peak > current:

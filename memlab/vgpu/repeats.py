@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from memlab.allocator import Block
-from memlab.categories import Category, Phase
+from memlab.categories import Phase
 from memlab.tracking.labels import label
 from memlab.tracking.nested import tensors_in
 from memlab.tracking.residents import Residents
@@ -27,7 +27,7 @@ from memlab.tracking.storages import Record
 from memlab.vgpu import autocast, values
 from memlab.vgpu.current_prediction import Prediction, current, is_predicting
 from memlab.vgpu.internals import FakeTensor, disable_modes, tree_flatten, tree_leaves, tree_unflatten
-from memlab.vgpu.moments import BEGIN, BORN, EXPLAIN, FREED, GIVE, LEAVE, RESULTS, TAKE, WORK, Moment
+from memlab.vgpu.moments import BEGIN, BORN, EXPLAIN, FREED, GIVE, LEAVE, RESULTS, TAKE, WORK, Born, Moment
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.results import make_fake
 from memlab.vgpu.tracker import VirtualTracker
@@ -49,18 +49,6 @@ class Output:
     offset: int
     dtype: torch.dtype
     is_differentiable: bool
-
-
-@dataclass(frozen=True)
-class Born:
-    """A storage that is born in a call: as its record, with the category if it is over when backward is."""
-
-    nbytes: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype | None
-    phase: Phase
-    recomputed: bool
-    category: Category | None
 
 
 @dataclass(frozen=True)
@@ -99,7 +87,7 @@ class Repeats:
 
     Args:
         tracker: of the prediction, which tells of modules, of moments and of the ends of steps.
-        prediction: which tells of the ends of backward passes.
+        prediction: which tells of the ends of backward passes, and of its own.
 
     Attributes:
         played: how many calls were.
@@ -108,9 +96,9 @@ class Repeats:
     def __init__(self, tracker: VirtualTracker, prediction: Prediction):
         self.played = 0
         self._tracker = tracker
-        self._prediction = prediction
         tracker.on_root, tracker.on_end, tracker.on_compiling = self.watch, self.end_step, self.retire
         prediction.repeats = self
+        prediction.undo.callback(self.retire)
         self._watched: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._tapes: dict[Any, Tape] = {}
         self._alike: set[Any] = set()
@@ -124,7 +112,6 @@ class Repeats:
         if self._is_retired or module in self._watched:
             return
         self._watched.add(module)
-        self._prediction.undo.callback(lambda there=weakref.ref(module): _take_away(there()))
         own = vars(module).get("forward")
         if isinstance(own, _Forward) or not isinstance(own, MethodType | None):
             return  # a copy of a module that is watched, or a function that is no method
@@ -133,7 +120,7 @@ class Repeats:
             vars(module)[_FORWARD] = own
 
     def retire(self) -> None:
-        """Watch no module any more: PyTorch's compiler would find what stands in the place of its forward."""
+        """Watch no module any more: at the end, and before PyTorch's compiler finds what is in a forward's place."""
         self._is_retired = True
         self.forget()
         for module in self._watched:
@@ -234,7 +221,6 @@ class _Recording:
         self._taken = 0
 
     def forward(self, module: torch.nn.Module, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        self._events = self._tracker.events
         self._arguments = [self._tracker.record_of(tensor) for tensor in _tensors(args, kwargs)]
         for name in ("allocate", "release", "empty_cache"):
             setattr(self._allocator, name, getattr(self, f"_{name}"))
@@ -243,7 +229,6 @@ class _Recording:
         try:
             out = run(*args, **kwargs)
         except BaseException:
-            self._is_alike = False
             self.stop()
             raise
         self._finish()
@@ -258,8 +243,6 @@ class _Recording:
 
     def tape(self) -> Tape | None:
         """Return what was written down; None where it cannot be played."""
-        if self._events is not self._tracker.events:
-            return None
         if not torch.is_grad_enabled():
             self._passes.append([])
             self._flops.append(0)
@@ -429,10 +412,7 @@ class _Play:
             elif kind is EXPLAIN:
                 tracker.count_workspace(first)
             elif kind is BORN:
-                born = self.tape.storages[about[0]]
-                self._records[about[0]] = tracker.begin_storage(
-                    born.nbytes, born.shape, born.dtype, born.phase, born.recomputed, born.category
-                )
+                self._records[about[0]] = tracker.begin_storage(self.tape.storages[about[0]])
             elif kind is FREED:
                 self._free(*about)
             elif kind is TAKE:
@@ -496,9 +476,9 @@ def _played(tracker: VirtualTracker, tape: Tape, module: torch.nn.Module, argume
     return play.given(_Played.apply(play, anchor))  # type: ignore[no-untyped-call]
 
 
-def _take_away(module: torch.nn.Module | None) -> None:
+def _take_away(module: torch.nn.Module) -> None:
     """Put a module's own forward back, unless somebody has put another one there since."""
-    if module is not None and isinstance(vars(module).get("forward"), _Forward):
+    if isinstance(vars(module).get("forward"), _Forward):
         del vars(module)["forward"]
         if _FORWARD in vars(module):
             vars(module)["forward"] = vars(module).pop(_FORWARD)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeGuard
 import torch
 
 from memlab.allocator import Block, OutOfRoom
-from memlab.categories import Category, Phase
+from memlab.categories import Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
 from memlab.tracking.internals import on_again
@@ -23,7 +23,7 @@ from memlab.vgpu.history import History
 from memlab.vgpu.internals import FakeTensor, disable_modes
 from memlab.vgpu.libraries import TRITON, answer_for
 from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
-from memlab.vgpu.moments import BEGIN, BORN, EXPLAIN, FREED, RESULTS, WORK, Moment
+from memlab.vgpu.moments import BEGIN, BORN, EXPLAIN, FREED, RESULTS, WORK, Born, Moment
 from memlab.vgpu.names import CARD
 from memlab.vgpu.scratch.rule import Result
 from memlab.vgpu.sparse import operators as sparse
@@ -137,10 +137,10 @@ class VirtualTracker(Tracker):
             self.moments.append((RESULTS,))
         return out
 
-    def _count_workspace(self, first: int | None) -> None:
+    def count_workspace(self, first: int | None) -> None:
         if self.moments is not None:
             self.moments.append((EXPLAIN,))
-        super()._count_workspace(first)
+        super().count_workspace(first)
 
     def __enter__(self) -> "VirtualTracker":
         self.clock.start()
@@ -230,10 +230,6 @@ class VirtualTracker(Tracker):
     def flops(self, total: int) -> None:
         self._flops.total = total
 
-    def record_of(self, tensor: torch.Tensor) -> Record | None:
-        """The record of a tensor's storage."""
-        return self._record_of(tensor)
-
     def begin_phase(self, phase: Phase, *, starts_graph: bool = False) -> None:
         """Begin a phase, unless it has begun; gradients will flow through it if it ``starts_graph``."""
         if phase is not self._phase:
@@ -254,25 +250,11 @@ class VirtualTracker(Tracker):
         self._op, self._modules.name = op, module
         self.memory.read_and_reset_peak()
 
-    def count_workspace(self, first: int) -> None:
-        """It is over; its results came with the event ``first``."""
-        self._count_workspace(first)
-
-    def begin_storage(
-        self,
-        nbytes: int,
-        shape: tuple[int, ...],
-        dtype: torch.dtype | None,
-        phase: Phase,
-        recomputed: bool,
-        category: Category | None,
-    ) -> Record:
-        """A storage is born, whose category is known already if one is given."""
-        record = Record(nbytes, len(self._events), phase, recomputed)
-        record.shape, record.dtype, record.settled = shape, dtype, category
-        self._take(record)
-        self._records.append(record)
-        self._change(record, nbytes, self._op)
+    def begin_storage(self, born: Born) -> Record:
+        """A storage is born."""
+        record = Record(born.nbytes, len(self._events), born.phase, born.recomputed)
+        record.shape, record.dtype, record.settled = born.shape, born.dtype, born.category
+        self._begin(record)
         return record
 
     def end_storage(self, record: Record) -> None:

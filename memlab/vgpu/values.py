@@ -199,9 +199,11 @@ def sized_by_share(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if (value := value_of(argument)) is not None and (value.origin.certain or value.origin.of_picks):
             return value.tensor
         is_spread &= argument.dtype.is_floating_point and argument is args[0] and len(args) > 1  # not what decides
-        if share == 0 and func not in _SORTING:
+        if func in _SORTING and argument.numel() > LARGEST:
+            raise _Unknown
+        if not share:
             return _zero(argument.dtype).expand(argument.shape)
-        if argument.numel() > (LARGEST if func in _SORTING else MOST_TO_CHOOSE_FROM):
+        if argument.numel() > MOST_TO_CHOOSE_FROM:
             raise _Unknown
         return _chosen(argument, math.ceil(share * argument.numel()), distinct=func in _SORTING)
 
