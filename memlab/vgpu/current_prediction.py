@@ -40,7 +40,8 @@ class Prediction:
         world_size: how many ranks train together, this one among them.
         node_order: which nodes of autograd's graphs backward runs first.
         switches: PyTorch's, as they are for it, by the function that reads them.
-        numbers: how often the loop has read numbers of the card, or drawn some on the host.
+        numbers: how often the loop has read numbers of the card, or drawn some on the host. Not counted are those of
+            which ``sources``, while a call of a model is written down, says where they come from.
         repeats: what is called for models that the loop calls again and again.
         launch: is called with the arguments of each kernel that a compiler has made, in the place of the kernel.
     """
@@ -64,6 +65,7 @@ class Prediction:
     node_order: NodeOrder = field(default_factory=NodeOrder)
     switches: dict[str, Any] = field(default_factory=dict)
     numbers: int = 0
+    sources: Any = None
     repeats: Any = None
     launch: Callable[[tuple[Any, ...]], None] = lambda args: None
     _streams: int = 0  # made so far

@@ -4,14 +4,17 @@ Gradient accumulation calls a model with tensors of the same shapes, dozens of t
 evaluation, which has no backward. What two such calls do to the card's memory is compared. Where it is equal, the next
 calls do the same in the same order, to the memory as it is then, and give tensors of the same shapes. So the bytes are
 those of a call that runs: only the model's Python does not run, and none of its operators is worked out. A call is not
-played where it could come out otherwise: of a model that reads numbers, draws on the host, keeps tensors, has hooks on
-its parameters, or is called twice before a backward; nor where something is compiled.
+played where it could come out otherwise: of a model that reads numbers nobody knows, or others than those that the call
+is compared with had; that draws on the host, keeps tensors, has hooks on its parameters, or is called twice before a
+backward; nor where something is compiled.
 """
 
 import inspect
+import io
+import pickle
 import random
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
@@ -26,10 +29,11 @@ from memlab.tracking.residents import Residents
 from memlab.tracking.storages import Record
 from memlab.vgpu import autocast, values
 from memlab.vgpu.current_prediction import Prediction, current, is_predicting
-from memlab.vgpu.internals import FakeTensor, disable_modes, tree_flatten, tree_leaves, tree_unflatten
+from memlab.vgpu.internals import FakeTensor, disable_modes, tree_flatten, tree_leaves
 from memlab.vgpu.moments import BEGIN, BORN, EXPLAIN, FREED, GIVE, LEAVE, RESULTS, TAKE, WORK, Born, Moment
 from memlab.vgpu.names import CARD, SLOT_NAME
 from memlab.vgpu.results import make_fake
+from memlab.vgpu.sources import Sources, digest
 from memlab.vgpu.tracker import VirtualTracker
 
 MOST_TAPES = 32  # of one prediction, the newest
@@ -59,7 +63,7 @@ class Tape:
         forward, backward: what happens, in order.
         flops: floating-point operations of both.
         storages: those that are born, by number.
-        structure: of what the call gives, and its ``leaves``: each an :class:`Output` or a plain value.
+        outputs: the tensors that the call gives, and ``result``: what it gives, pickled without them.
         casts: numbers of cast weights that are free when autocast's cache is emptied, in this order.
     """
 
@@ -67,8 +71,8 @@ class Tape:
     backward: tuple[Moment, ...]
     flops: tuple[int, int]
     storages: tuple[Born, ...]
-    structure: Any
-    leaves: tuple[Any, ...]
+    outputs: tuple[Output, ...]
+    result: bytes
     casts: tuple[int, ...]
 
     def is_like(self, other: "Tape") -> bool:
@@ -100,6 +104,9 @@ class Repeats:
         prediction.repeats = self
         prediction.undo.callback(self.retire)
         self._watched: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._deciding: dict[
+            Any, set[int]
+        ] = {}  # arguments of a call whose numbers it reads, as :class:`Sources` has them
         self._tapes: dict[Any, Tape] = {}
         self._alike: set[Any] = set()
         self._tries: dict[Any, int] = {}
@@ -133,18 +140,23 @@ class Repeats:
         if self._recording is not None and torch.is_grad_enabled():  # two calls before one backward
             self._tries[self._recording.key] = MOST_TRIES
             self.forget()
-        key = _key(module, args, kwargs)
+        call, tensors = _call(module, args, kwargs), _tensors(args, kwargs)
+        key = call, *(digest(tensors[place]) for place in sorted(self._deciding.get(call, ())))
         tried_enough = key not in self._alike and self._tries.get(key, 0) >= MOST_TRIES
         is_first = key not in self._alike and key not in self._seen  # most are called once a step: they cost nothing
         self._seen.add(key)
-        if key is None or is_first or tried_enough or self._recording is not None:
+        if call is None or is_first or tried_enough or self._recording is not None:
             return run(*args, **kwargs)
         if key in self._alike:
             self.played += 1
-            return _played(self._tracker, self._tapes[key], module, _tensors(args, kwargs))
+            return _played(self._tracker, self._tapes[key], module, tensors)
         self._tries[key] = self._tries.get(key, 0) + 1
-        self._recording = _Recording(self._tracker, key)
-        out = self._recording.forward(module, run, args, kwargs)
+        self._recording = _Recording(self._tracker, key, tensors)
+        try:
+            out = self._recording.forward(module, run, args, kwargs)
+        except BaseException:
+            self.forget()
+            raise
         if not torch.is_grad_enabled():
             self._keep()
         return out
@@ -156,10 +168,14 @@ class Repeats:
 
     def _keep(self) -> None:
         assert self._recording is not None
-        key, tape = self._recording.key, self._recording.tape()
+        key, tape, sources = self._recording.key, self._recording.tape(), self._recording.sources
         self.forget()
         if tape is None:
             return
+        deciding = self._deciding.setdefault(key[0], set())
+        deciding |= sources.deciding
+        key = key[0], *sources.digests(sorted(deciding))
+        self._seen.add(key)
         if (before := self._tapes.pop(key, None)) is not None and tape.is_like(before):
             self._alike.add(key)
         self._tapes[key] = tape
@@ -207,38 +223,41 @@ class _Forward:
 class _Recording:
     """A call and its backward, written down while they run."""
 
-    def __init__(self, tracker: VirtualTracker, key: Any):
+    def __init__(self, tracker: VirtualTracker, key: Any, arguments: list[torch.Tensor]):
         self.key = key
+        self.sources = Sources(arguments)
         self._tracker = tracker
         self._allocator: Any = tracker.memory.blocks
         self._is_alike = True
         self._hooks: list[Any] = []
+        self._result = io.BytesIO()
         self._passes: list[list[Moment]] = []
         self._flops: list[int] = []
-        self._arguments: list[Record | None] = []  # in backward, and the gradient
+        self._arguments = [tracker.record_of(tensor) for tensor in arguments]  # in backward also the gradient
         self._between: list[Moment] = []
         self._blocks: dict[int, int] = {}  # numbers of blocks in use that are no storage's, by id
         self._taken = 0
 
     def forward(self, module: torch.nn.Module, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        self._arguments = [self._tracker.record_of(tensor) for tensor in _tensors(args, kwargs)]
         for name in ("allocate", "release", "empty_cache"):
             setattr(self._allocator, name, getattr(self, f"_{name}"))
-        before = current().numbers, random.getstate()
+        prediction, state = current(), random.getstate()
+        numbers, prediction.sources = prediction.numbers, self.sources
         self._start()
-        try:
-            out = run(*args, **kwargs)
-        except BaseException:
-            self.stop()
-            raise
+        out = run(*args, **kwargs)
         self._finish()
-        self._is_alike &= before == (current().numbers, random.getstate())
+        prediction.sources = None
+        self._is_alike &= (numbers, state) == (prediction.numbers, random.getstate())
         self._tracker.moments = self._between
         self._storages = {record: number for number, record in enumerate(self._born_in(self._passes[0]))}
         self._casts = [self._tracker.record_of(cast) for cast in autocast.casts()]
-        leaves, self._structure = tree_flatten(out)
         kept = {self._tracker.record_of(tensor) for tensor in _kept_by(module)}
-        self._leaves = [self._described(leaf, kept) for leaf in leaves]
+        result = _Pickler(self._result)
+        try:
+            result.dump(out)
+        except Exception:  # as of a class that is defined in a function
+            self._is_alike = False
+        self._outputs = [output for tensor in result.tensors if (output := self._described(tensor, kept))]
         return out
 
     def tape(self) -> Tape | None:
@@ -248,6 +267,7 @@ class _Recording:
             self._flops.append(0)
         elif len(self._passes) == 2:
             self._finish()
+            self._is_alike &= self._numbers == current().numbers
         else:
             return None  # backward was another one's
         for record in self._born_in(self._passes[1]):
@@ -256,7 +276,7 @@ class _Recording:
             passes = [tuple(map(self._numbered, moments)) for moments in self._passes]
         except KeyError:  # a storage of somebody else
             return None
-        outputs = {leaf.storage for leaf in self._leaves if isinstance(leaf, Output)}
+        outputs = {output.storage for output in self._outputs}
         freed = {moment[1] for moment in (*passes[0], *passes[1]) if moment[0] is FREED}
         between = [moment[1] for moment in self._between if moment[0] is FREED and moment[1] in self._storages]
         waiting = between if torch.is_grad_enabled() else self._casts  # for the end of autocast
@@ -265,14 +285,14 @@ class _Recording:
         over = {*freed, *dropped, *casts, *outputs} == {*range(len(self._storages))} and not self._blocks
         if not self._is_alike or not over or not dropped <= {*casts, *outputs}:
             return None
-        leaves = (replace(o, kept=o.storage in freed) if isinstance(o, Output) else o for o in self._leaves)
+        given = tuple(replace(output, kept=output.storage in freed) for output in self._outputs)
         born = (self._born(record, number in freed) for record, number in self._storages.items())
         flops = self._flops[0], self._flops[1]
-        return Tape(passes[0], passes[1], flops, tuple(born), self._structure, tuple(leaves), tuple(casts))
+        return Tape(passes[0], passes[1], flops, tuple(born), given, self._result.getvalue(), tuple(casts))
 
     def stop(self) -> None:
         """Write nothing more down."""
-        self._tracker.moments = None
+        self._tracker.moments = current().sources = None
         for name in ("allocate", "release", "empty_cache"):
             vars(self._allocator).pop(name, None)
         for hook in self._hooks:
@@ -289,6 +309,7 @@ class _Recording:
     def _begin_backward(self, gradient: torch.Tensor) -> None:
         if len(self._passes) < 2:  # else of an output that was used for another one
             self._arguments.append(self._tracker.record_of(gradient))
+            self._numbers = current().numbers
             self._start()
 
     def _born_in(self, moments: Iterable[Moment]) -> Iterator[Record]:
@@ -302,17 +323,15 @@ class _Recording:
             return LEAVE, {argument: place for place, argument in enumerate(self._arguments)}[record], *module
         return kind, self._storages[record], *module
 
-    def _described(self, leaf: Any, kept: set[Record | None]) -> Any:
-        if isinstance(leaf, _PLAIN):
-            return leaf
-        record = self._tracker.record_of(leaf) if _is_plain_tensor(leaf) else None
-        if record is None or record not in self._storages or record in kept or not _is_unknown(leaf):
+    def _described(self, tensor: torch.Tensor, kept: set[Record | None]) -> Output | None:
+        record = self._tracker.record_of(tensor) if _is_plain_tensor(tensor) else None
+        if record is None or record not in self._storages or record in kept or not _is_unknown(tensor):
             self._is_alike = False
             return None
-        if leaf.requires_grad:
-            self._hooks.append(leaf.register_hook(self._begin_backward))
-        form = tuple(leaf.shape), leaf.stride(), leaf.storage_offset(), leaf.dtype, leaf.requires_grad
-        return Output(self._storages[record], False, *form)
+        if tensor.requires_grad:
+            self._hooks.append(tensor.register_hook(self._begin_backward))
+        form = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+        return Output(self._storages[record], False, *form, tensor.dtype, tensor.requires_grad)
 
     def _born(self, record: Record, is_over: bool) -> Born:
         category = label(record, self._tracker.marks) if is_over else None
@@ -354,9 +373,7 @@ class _Play:
         self._gradient = len(arguments)  # its number, behind those of the arguments
         self._records: dict[int, Record] = {}
         self._blocks: list[Block] = []
-        self._outputs: dict[int, torch.UntypedStorage | None] = {
-            leaf.storage: None for leaf in tape.leaves if isinstance(leaf, Output)
-        }
+        self._outputs: dict[int, torch.UntypedStorage | None] = {output.storage: None for output in tape.outputs}
 
     def __del__(self) -> None:  # of a graph that nobody went back through
         for number, record in self._records.items():
@@ -371,13 +388,7 @@ class _Play:
         self._tracker.module_at_work = module
         if self.tape.casts:
             autocast.keep(_Casts(self._tracker, [self._records[number] for number in self.tape.casts]))
-        return [self._tensor(leaf) for leaf in self.tape.leaves if isinstance(leaf, Output)]
-
-    def given(self, outputs: Iterable[torch.Tensor]) -> Any:
-        """Return the result of the call, with these tensors in it."""
-        tensors = iter(outputs)
-        leaves = [next(tensors) if isinstance(leaf, Output) else leaf for leaf in self.tape.leaves]
-        return tree_unflatten(leaves, self.tape.structure)
+        return [self._tensor(output) for output in self.tape.outputs]
 
     def end(self, gradients: Iterable[torch.Tensor | None]) -> None:
         """Play backward."""
@@ -385,19 +396,19 @@ class _Play:
         gradient = next(self._tracker.record_of(one) for one in gradients if one is not None)
         self._run(self.tape.backward, self.tape.flops[1], gradient)
 
-    def _tensor(self, leaf: Output) -> torch.Tensor:
-        record, storage = self._records[leaf.storage], self._outputs[leaf.storage]
+    def _tensor(self, output: Output) -> torch.Tensor:
+        record, storage = self._records[output.storage], self._outputs[output.storage]
         with disable_modes():
             if storage is None:
                 whole = torch.empty(record.nbytes, dtype=torch.uint8, device="meta").untyped_storage()
             else:
                 whole = storage
-            tensor = torch.empty(0, dtype=leaf.dtype, device="meta")
-            tensor.set_(whole, leaf.offset, leaf.shape, leaf.stride)
+            tensor = torch.empty(0, dtype=output.dtype, device="meta")
+            tensor.set_(whole, output.offset, output.shape, output.stride)
             fake = make_fake(self._tracker.mode, tensor, CARD)
         if storage is None:
             self._tracker.adopt(fake.untyped_storage(), record)
-        self._outputs[leaf.storage] = fake.untyped_storage() if leaf.kept else None
+        self._outputs[output.storage] = fake.untyped_storage() if output.kept else None
         return fake
 
     def _run(self, moments: tuple[Moment, ...], flops: int, gradient: Record | None = None) -> None:
@@ -457,10 +468,10 @@ class _Played(torch.autograd.Function):
     def forward(ctx: Any, play: _Play, anchor: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.play = play
         ctx.set_materialize_grads(False)
-        outputs, leaves = tuple(play.outputs()), (leaf for leaf in play.tape.leaves if isinstance(leaf, Output))
-        pairs = zip(outputs, leaves, strict=True)
-        ctx.mark_non_differentiable(*(output for output, leaf in pairs if not leaf.is_differentiable))
-        return outputs
+        tensors = tuple(play.outputs())
+        pairs = zip(tensors, play.tape.outputs, strict=True)
+        ctx.mark_non_differentiable(*(tensor for tensor, output in pairs if not output.is_differentiable))
+        return tensors
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[None, None]:
@@ -470,10 +481,12 @@ class _Played(torch.autograd.Function):
 
 def _played(tracker: VirtualTracker, tape: Tape, module: torch.nn.Module, arguments: list[torch.Tensor]) -> Any:
     play = _Play(tracker, tape, arguments)
-    if not torch.is_grad_enabled():
-        return play.given(play.outputs())
-    anchor = next(parameter for parameter in module.parameters() if parameter.requires_grad)
-    return play.given(_Played.apply(play, anchor))  # type: ignore[no-untyped-call]
+    if torch.is_grad_enabled():
+        anchor = next(parameter for parameter in module.parameters() if parameter.requires_grad)
+        outputs = _Played.apply(play, anchor)  # type: ignore[no-untyped-call]
+    else:
+        outputs = play.outputs()
+    return _Unpickler(io.BytesIO(tape.result), outputs).load()
 
 
 def _take_away(module: torch.nn.Module) -> None:
@@ -484,7 +497,33 @@ def _take_away(module: torch.nn.Module) -> None:
             vars(module)["forward"] = vars(module).pop(_FORWARD)
 
 
-def _key(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+class _Pickler(pickle.Pickler):
+    """Pickles what a call gives without its ``tensors``, each of which is there once."""
+
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file)
+        self.tensors: list[torch.Tensor] = []
+        self._places: dict[int, int] = {}
+
+    def persistent_id(self, value: Any) -> int | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        if id(value) not in self._places:
+            self._places[id(value)] = len(self.tensors)
+            self.tensors.append(value)
+        return self._places[id(value)]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, tensors: Sequence[torch.Tensor]):
+        super().__init__(file)
+        self._tensors = tensors
+
+    def persistent_load(self, place: Any) -> torch.Tensor:
+        return self._tensors[place]
+
+
+def _call(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
     """All that a call depends on, as far as it can be seen; None for a call that is not to be played."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return None

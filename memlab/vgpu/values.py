@@ -48,6 +48,7 @@ _SORTING = {aten._unique2.default, aten.unique_dim.default}
 EMPTY = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted, aten.new_empty, aten.new_empty_strided}
 # Zeros of forward-mode derivatives: without memory on the host too, and below autograd a kernel would read it.
 _NOTHING = EMPTY | {aten._efficientzerotensor}
+_LIKE = {aten.zeros_like, aten.ones_like, aten.full_like, aten.new_zeros, aten.new_ones, aten.new_full}  # in form alone
 _OVERWRITES = {aten.copy_, aten.fill_, aten.zero_}  # what was there before does not matter
 _TRUE = {aten.all, aten._is_all_true, aten.equal, aten.allclose}  # where nothing is known
 _ALL = {aten.min, aten.amin}  # are ``all`` where they give truths
@@ -126,7 +127,7 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
         _spread(func, args, outs)
         return
     if not any(has_value(item, most) for item in outs):
-        _write(func, args, kwargs)
+        _note_sources(func, (args, kwargs), _write(func, args, kwargs))
         return
     try:
         results, certain = _run(func, args, kwargs, outs)
@@ -139,11 +140,12 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
                 result = None
             of_picks = not certain and current().chosen == EVENLY and _says_of_picks(args)
             _keep(item, result, func, (args, kwargs), _Origin(certain, of_floats, of_picks))
+    _note_sources(func, (args, kwargs), _values(outs))
 
 
 def ask(tensor: FakeTensor) -> bool | int | float | complex:
     """The number in a tensor of one element, a guess where it is unknown."""
-    current().numbers += 1
+    _note_read(tensor, is_known(tensor))
     if tensor.constant is not None:
         return tensor.constant.item()
     value = value_of(tensor)
@@ -154,7 +156,7 @@ def ask(tensor: FakeTensor) -> bool | int | float | complex:
 
 def numbers(tensor: torch.Tensor, *, asked: bool = True) -> torch.Tensor:
     """The numbers of a tensor for the host, as a real tensor; guesses where they are unknown."""
-    current().numbers += 1
+    _note_read(tensor, is_known(tensor))
     value = value_of(tensor)
     is_guess = asked and tensor.numel() == 1 and (value is None or not value.origin.certain)
     if is_guess and (given := _given()) is not None:
@@ -166,9 +168,9 @@ def truth(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return the answer of an operator that compares whole tensors; True, as a guess, where that is unknown."""
     results: list[Any] = []
     certain = False
-    current().numbers += 1
     with suppress(Exception):
         results, certain = _run(func, args, kwargs, ())
+    _note_read((args, kwargs), certain)
     if not certain:
         note_guess()
     return bool(results[0]) if results else True
@@ -176,11 +178,11 @@ def truth(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def sized_by_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The real result of an operator whose sizes depend on numbers, None unless all of them are known for certain."""
-    current().numbers += 1
-    try:
+    results: list[Any] = []
+    certain = False
+    with suppress(Exception):
         results, certain = _run(func, args, kwargs, ())
-    except Exception:
-        return None
+    _note_read((args, kwargs), certain)
     return results if certain else None
 
 
@@ -266,6 +268,8 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
 
     def stand_in(argument: FakeTensor) -> torch.Tensor:
         nonlocal certain
+        if func.overloadpacket in _LIKE:
+            return _zero(argument.dtype).expand(argument.shape)
         value = value_of(argument)
         if value is None:
             certain = False
@@ -337,11 +341,11 @@ def _shared_origin(result: torch.Tensor, given: tuple[Any, ...]) -> _Origin | No
     return None
 
 
-def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """An operator that gives nothing new (``_foreach_add_``) has written to its arguments."""
+def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Value]:
+    """An operator that gives nothing new (``_foreach_add_``) has written to its arguments; return their values."""
     targets = [value for index, _ in written(func) if index < len(args) for value in _values(args[index])]
     if not targets:
-        return
+        return []
     certain = False
     if _moves(func) or not any(_is_only_moved(value.tensor) for value in targets):
         with suppress(Exception):
@@ -349,6 +353,20 @@ def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if not certain:
         for value in targets:
             value.origin.certain = False
+    return targets
+
+
+def _note_sources(func: Any, given: Any, made: list[Value]) -> None:
+    """An operator has made values of what it was given, or written to these."""
+    if made and (sources := current().sources) is not None:
+        sources.follow(() if func.overloadpacket in _LIKE else given, made)
+
+
+def _note_read(given: Any, certain: bool) -> None:
+    """Numbers are read that are made of what is given."""
+    prediction = current()
+    if not certain or prediction.sources is None or not prediction.sources.read(given):
+        prediction.numbers += 1
 
 
 def _all_known(args: tuple[Any, ...]) -> bool:

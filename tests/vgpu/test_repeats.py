@@ -95,6 +95,52 @@ class Reading(nn.Module):
         return self.layer(x) if x.isfinite().all() else x
 
 
+class Masked(nn.Module):
+    """Asks about places that it counts itself, about its mask, and nothing about what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(256, 256)
+        self.register_buffer("places", torch.arange(64), persistent=False)
+
+    def forward(self, x, mask, numbers):
+        if (torch.arange(64, device=x.device).diff() != 1).any() or bool((torch.ones_like(numbers) == 0).any()):
+            return x
+        y = self.layer(x)
+        return y if mask.all() else y * mask.sum(dim=-1, keepdim=True)
+
+
+class Counting(Masked):
+    """Asks about a buffer."""
+
+    def forward(self, x, mask, numbers):
+        return super().forward(x, mask, numbers) if self.places[-1] == 63 else x
+
+
+class Past:
+    """As the cache of keys and values that a model of transformers gives."""
+
+    def __init__(self, kept):
+        self.layers, self.first = [[kept, kept * 2]], kept
+
+
+class Caching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(256, 512), nn.Linear(512, 64)
+
+    def forward(self, x):
+        hidden = self.inner(x)
+        return {"logits": self.outer(hidden.relu()), "past": Past(hidden)}
+
+
+class Local(Caching):
+    """Gives what cannot be copied."""
+
+    def forward(self, x):
+        return {**super().forward(x), "function": lambda: None}
+
+
 def data(device, rows=64):
     return torch.randn(rows, 256, device=device)
 
@@ -106,6 +152,36 @@ def loss_outside(model, device, number):
 
 def loss_direct(model, device, number):
     return model(data(device)).sum()
+
+
+def ones_masked(model, device, number):
+    return model(data(device), torch.ones(64, 8, device=device, dtype=torch.bool), counted(device)).sum()
+
+
+def counted(device):
+    return torch.randint(9, (64,)).to(device)
+
+
+def other_masks(model, device, number):
+    """Of two micro-batches the second is shorter, always in the same place."""
+    mask = torch.ones(64, 8, dtype=torch.bool)
+    mask[:, 8 - number % 2 :] = False
+    return model(data(device), mask.to(device), counted(device)).sum()
+
+
+def masks_of_no_two(model, device, number):
+    mask = torch.arange(64 * 8).view(64, 8) >= number + 1
+    return model(data(device), mask.to(device), counted(device)).sum()
+
+
+def mask_that_is_not_known(model, device, number):
+    return model(data(device), torch.rand(64, 8, device=device) < 2, counted(device)).sum()
+
+
+def cached(model, device, number):
+    given = model(data(device))
+    assert given["past"].layers[0][0] is given["past"].first
+    return given["logits"].mean()
 
 
 def images(model, device, number):
@@ -200,6 +276,9 @@ def freeze(model):
         pytest.param(accumulating(mlp, two_lengths), PLAYED - 4, id="two lengths"),
         pytest.param(accumulating(Checkpointed, loss_direct), PLAYED, id="checkpointed"),
         pytest.param(accumulating(Named, named), PLAYED, id="named outputs"),
+        pytest.param(accumulating(Masked, ones_masked), PLAYED, id="reads what is known"),
+        pytest.param(accumulating(Masked, other_masks), PLAYED - 4, id="two masks"),
+        pytest.param(accumulating(Caching, cached), PLAYED, id="cache among the outputs"),
         pytest.param(accumulating(mlp, teacher), PLAYED + 10, id="without gradients between"),
         pytest.param(accumulating(mlp, loss_outside, prepare=freeze), PLAYED, id="frozen"),
         pytest.param(accumulating(mlp, loss_outside, set_to_none=False), PLAYED + 2, id="gradients stay"),
@@ -261,6 +340,10 @@ def test_evaluations_are_played(train, played, monkeypatch):
         pytest.param(accumulating(Keeping, loss_direct), id="the model keeps its output"),
         pytest.param(accumulating(Skipping, loss_direct), id="the model draws on the host"),
         pytest.param(accumulating(Reading, loss_direct), id="the model reads a number"),
+        pytest.param(accumulating(Masked, masks_of_no_two), id="it reads others each time"),
+        pytest.param(accumulating(Masked, mask_that_is_not_known), id="it reads a mask that nobody knows"),
+        pytest.param(accumulating(Counting, ones_masked), id="it reads a buffer"),
+        pytest.param(accumulating(Local, cached), id="its result cannot be copied"),
         pytest.param(
             accumulating(mlp, loss_direct, prepare=lambda m: m[0].weight.register_hook(lambda grad: grad * 2)),
             id="a hook on a gradient",

@@ -7,6 +7,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from memlab import predict
+from tests.vgpu.test_repeats import MICRO, PLAYED, predicted, told
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install memlab[models]")
 
@@ -111,3 +112,26 @@ def test_masks_are_those_of_code_that_nobody_traces():
     assert attention == {"aten._scaled_dot_product_flash_attention"}
     ids = torch.zeros(1, 1)
     assert transformers.utils.import_utils.is_fake_tensor(FakeTensorMode().from_tensor(ids))
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("model", [transformers.GPT2LMHeadModel, transformers.LlamaForCausalLM])
+def test_micro_batches_are_played(model, monkeypatch):
+    """Although these models ask whether a mask is all ones and whether texts are packed, and give a cache."""
+
+    def train(device):
+        config = model.config_class(num_hidden_layers=2, hidden_size=128, num_attention_heads=4, vocab_size=1000)
+        net = model(config).to(device)
+        optimizer = torch.optim.AdamW(net.parameters())
+        while True:
+            for _ in range(MICRO):
+                ids = torch.randint(0, 1000, (4, 64)).to(device)
+                loss = net(input_ids=ids, labels=ids, attention_mask=torch.ones_like(ids), use_cache=True).loss
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield loss
+
+    ours, theirs, count = predicted(train, monkeypatch)
+    assert told(ours) == told(theirs)
+    assert count == PLAYED
