@@ -1,4 +1,4 @@
-"""Where the numbers come from that a call of a model reads, while that call is written down (``repeats.py``)."""
+"""The sources of the numbers that a call of a model reads, followed while it is written down (``repeats.py``)."""
 
 import hashlib
 from collections.abc import Iterable
