@@ -280,6 +280,14 @@ def size_of_group(group: Any) -> int:
     return int(_process_group(group).size())
 
 
+def rank_in_group(group: Any) -> int:
+    """Return the number of this rank among those that take part in a collective, by its process group.
+
+    Lost without the names: as of :func:`size_of_group`.
+    """
+    return int(_process_group(group).rank())
+
+
 def ranks_of_group(group: Any) -> list[int]:
     """Return the ranks that take part in a collective, by their numbers among all.
 

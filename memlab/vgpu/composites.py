@@ -24,16 +24,15 @@ WHOLE = ("silu_backward", "mish_backward", "_fused_rms_norm")
 def kernels() -> list[Library]:
     """Register the operators; what is returned must be kept."""
     libraries = []
-    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+    for key in ("AutogradPrivateUse1", "PrivateUse1", "AutogradLazy", "Lazy"):
         library = Library("aten", "IMPL", key)
         for operator, kernel in OUR_OWN.items():
             library.impl(operator.name().removeprefix("aten::"), kernel, key)
         libraries.append(library)
     for operator, formula in product_derivatives.WITH_FORMULAS.items():
         libraries[0].impl(operator.name().removeprefix("aten::"), formula, "AutogradPrivateUse1", with_keyset=True)
-    libraries.append(Library("aten", "IMPL", "Lazy"))  # of a DTensor around a card's tensor, see names.py
     for name in WHOLE:
-        for library, key in zip(libraries[1:], ("PrivateUse1", "Lazy"), strict=True):
+        for library, key in zip(libraries[1::2], ("PrivateUse1", "Lazy"), strict=True):
             library.impl(name, _never_reached, key)
     return libraries
 

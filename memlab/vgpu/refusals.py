@@ -137,7 +137,8 @@ def guessed(lines: Iterable[str]) -> str:
     """Return the note for an error that may come of guesses at these lines."""
     return (
         f"In this prediction, numbers that only a real card knows were guessed at {', '.join(lines)}: a float is 1, an "
-        "integer 0. If this error comes of one, give that number by hand, or with `--guess LINE=NUMBER`."
+        "integer 0. If this error comes of one, give that number by hand, or with `--guess LINE=NUMBER`; where a "
+        'router counts tokens for experts, have them spread evenly: chosen="evenly", `--chosen evenly`.'
     )
 
 

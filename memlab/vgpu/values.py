@@ -14,6 +14,8 @@ When the loop asks for an uncertain number, the line that asked is written down.
 result depends on such numbers; there nothing is chosen, and the prediction is a lower bound, unless somebody has said
 which share is, or that what is picked from several is spread evenly over them: then the places that ``topk`` or
 ``argmax`` gives have numbers, which are uncertain, and so has what is made from them.
+
+What other ranks send is uncertain, too: it is taken to be what this one sends.
 """
 
 import math
@@ -23,6 +25,8 @@ from typing import Any
 
 import torch
 
+from memlab.tracking.collectives import COLLECTIVES
+from memlab.tracking.internals import rank_in_group, size_of_group
 from memlab.tracking.operators import operator
 from memlab.vgpu.current_prediction import current
 from memlab.vgpu.internals import FakeTensor, storage_id, tree_leaves, tree_map, unset_fake_temporarily
@@ -122,6 +126,9 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
         return  # nearly always
     if func in _KEEPS:
         return
+    if func.overloadpacket in COLLECTIVES:
+        _from_all_ranks(func, args, out)
+        return
     outs = out if isinstance(out, tuple | list) else (out,)
     if func in _PICKS and current().chosen == EVENLY:
         _spread(func, args, outs)
@@ -149,7 +156,7 @@ def ask(tensor: FakeTensor) -> bool | int | float | complex:
     if tensor.constant is not None:
         return tensor.constant.item()
     value = value_of(tensor)
-    if (value is None or not value.origin.certain) and (given := _given()) is not None:
+    if (value is None or not value.origin.certain) and (given := _given(value)) is not None:
         return torch.tensor(given).to(tensor.dtype).item()
     return (_default(tensor) if value is None else value.tensor).item()
 
@@ -159,7 +166,7 @@ def numbers(tensor: torch.Tensor, *, asked: bool = True) -> torch.Tensor:
     _note_read(tensor, is_known(tensor))
     value = value_of(tensor)
     is_guess = asked and tensor.numel() == 1 and (value is None or not value.origin.certain)
-    if is_guess and (given := _given()) is not None:
+    if is_guess and (given := _given(value)) is not None:
         return torch.full(tensor.shape, given).to(tensor.dtype)
     return _default(tensor) if value is None else value.tensor.to(tensor.dtype, copy=True)
 
@@ -232,9 +239,12 @@ def written(func: Any) -> tuple[tuple[int, str], ...]:
 _written: dict[int, tuple[tuple[int, str], ...]] = {}
 
 
-def _given() -> float | None:
+def _given(value: Value | None) -> float | None:
     """Note that the line at work asks for a number which nobody knows; the number that was given for it, if any."""
-    return current().given.get(note_guess())
+    line = note_guess()
+    if value is not None and value.origin.of_picks:
+        current().spread[line] = "a number"
+    return current().given.get(line)
 
 
 def note_guess() -> str:
@@ -367,6 +377,38 @@ def _note_read(given: Any, certain: bool) -> None:
     prediction = current()
     if not certain or prediction.sources is None or not prediction.sources.read(given):
         prediction.numbers += 1
+
+
+def _from_all_ranks(func: Any, args: tuple[Any, ...], out: Any) -> None:
+    """A collective has given what all ranks have. Each is taken to have the numbers that this one has."""
+    collective, name = COLLECTIVES[func.overloadpacket], func.overloadpacket.__name__
+    if name not in _OF_ALL_RANKS:
+        return
+    target, given = (args[0], args[1]) if name.endswith("_") else (out, args[0])
+    value, group = value_of(given), args[collective.group]
+    if value is None or not has_value(target):
+        return
+    with unset_fake_temporarily():
+        numbers = _OF_ALL_RANKS[name](value.tensor, size_of_group(group), rank_in_group(group))
+    if numbers.numel() == target.numel():  # not where each other rank is sent as many as it likes
+        numbers = numbers.view(target.shape).to(target.dtype)
+        target.__dict__["memlab_value"] = Value(numbers, _Origin(False, of_picks=value.origin.of_picks))
+
+
+def _exchanged(numbers: torch.Tensor, ranks: int, rank: int) -> torch.Tensor:
+    return numbers.flatten().tensor_split(ranks)[rank].repeat(ranks)
+
+
+def _gathered(numbers: torch.Tensor, ranks: int, rank: int) -> torch.Tensor:
+    return numbers.flatten().repeat(ranks)
+
+
+_OF_ALL_RANKS = {
+    "alltoall_base_": _exchanged,
+    "all_to_all_single": _exchanged,
+    "_allgather_base_": _gathered,
+    "all_gather_into_tensor": _gathered,
+}
 
 
 def _all_known(args: tuple[Any, ...]) -> bool:

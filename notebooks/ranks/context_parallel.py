@@ -3,6 +3,9 @@
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental._attention import set_rotate_method
+from torch.nn import functional
 from torch.nn.functional import pad
 
 from memlab.nets.llama import rotate
@@ -126,15 +129,24 @@ class Ring(torch.autograd.Function):
         return of_query.to(query.dtype), of_key, of_value, None
 
 
-class RingAttention(nn.Module):
-    """A Llama's attention for a part of the sequence; it takes over the weights of a ``RotaryAttention``."""
+def by_pytorch(mesh, texts, rotation):
+    """PyTorch's own, for CUDA: cuts the texts as ``mine`` does, and scaled_dot_product_attention calls the others."""
+    set_rotate_method(rotation)
+    return context_parallel(mesh, buffers=texts, buffer_seq_dims=[1] * len(texts))
 
-    def __init__(self, whole, positions, group):
+
+class RingAttention(nn.Module):
+    """A Llama's attention for a part of the sequence; it takes over the weights of a ``RotaryAttention``.
+
+    Without a group it is for ``by_pytorch``. ``repeats`` keys and values for every head of queries before they travel.
+    """
+
+    def __init__(self, whole, positions, group=None, *, repeats=False):
         super().__init__()
         self.query, self.key = whole.query, whole.key
         self.value, self.out = whole.value, whole.out
         self.heads, self.kv_heads, self.base = whole.heads, whole.kv_heads, whole.base
-        self.positions, self.group = positions, group
+        self.positions, self.group, self.repeats = positions, group, repeats
 
     def forward(self, x):
         batch, tokens, _ = x.shape
@@ -147,5 +159,12 @@ class RingAttention(nn.Module):
             )
         )
         query, key = (rotate(part, self.base, self.positions) for part in (query, key))
-        mixed = Ring.apply(query, key, value, self.group)
+        if self.repeats:
+            key, value = (widened(x, self.heads) for x in (key, value))
+        if self.group is None:
+            # By its full name, for context_parallel puts another function there.
+            attention = functional.scaled_dot_product_attention
+            mixed = attention(query, key, value, is_causal=True, enable_gqa=True)
+        else:
+            mixed = Ring.apply(query, key, value, self.group)
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, -1))

@@ -17,7 +17,7 @@ from memlab.data import batches
 from memlab.nets import Llama
 
 from . import expert_parallel
-from .context_parallel import RingAttention, mine
+from .context_parallel import RingAttention, by_pytorch, mine
 from .sequence_parallel import split, split_ends
 
 NAMES = "data", "context", "tensor"
@@ -50,6 +50,8 @@ def train(
     checkpoints=True,
     sequence=True,
     optimizer="AdamW",
+    rotation="by hand",
+    repeats=False,
     sizes=SMALL,
     start="whole",
 ):
@@ -63,13 +65,20 @@ def train(
     parts = init_device_mesh(device.type, shape, mesh_dim_names=NAMES)
     rank = parts["context"].get_local_rank()
     places = mine(torch.arange(tokens)[None], rank, context)[0].to(device)
-    model = distribute(sizes, device, parts, places, sequence, start)
+    ring = {"group": None if rotation != "by hand" else parts["context"].get_group()}
+    ring |= {"positions": places, "repeats": repeats}
+    model = distribute(sizes, device, parts, ring, sequence, start)
     stepper = OPTIMIZERS[optimizer](model.parameters(), foreach=tensor == 1)
     row = parts["data"].get_local_rank() * batch_per_rank
     for texts in batches(shape[0] * batch_per_rank, tokens):
         texts = (text[row : row + batch_per_rank] for text in texts)
-        own = (mine(text, rank, context).to(device) for text in texts)
-        with loss_parallel() if tensor > 1 else nullcontext():
+        if rotation == "by hand":
+            own = [mine(text, rank, context).to(device) for text in texts]
+            cut = nullcontext()
+        else:
+            own = [text.to(device) for text in texts]
+            cut = by_pytorch(parts["context"], own, rotation)
+        with cut, loss_parallel() if tensor > 1 else nullcontext():
             loss = model(*own)
             loss.backward()
         stepper.step()
@@ -116,7 +125,7 @@ class Long(Llama):
         return self.loss(self.features(tokens), targets)
 
 
-def distribute(sizes, device, parts, places, sequence, start):
+def distribute(sizes, device, parts, ring, sequence, start):
     """The model over all ranks; ``start="meta"`` makes it in pieces from the first."""
     torch.manual_seed(0)  # the ranks begin with the same numbers
     with torch.device("meta" if start == "meta" else device):
@@ -136,8 +145,7 @@ def distribute(sizes, device, parts, places, sequence, start):
         if tensor > 1:
             split(block, mesh["tensor"], sequence=sequence)
         if context > 1:
-            group = parts["context"].get_group()
-            block.attention = RingAttention(block.attention, places, group)
+            block.attention = RingAttention(block.attention, **ring)
         fully_shard(block, mesh=mesh["shards"], mp_policy=policy)
     fully_shard(model, mesh=mesh["shards"], mp_policy=policy)
     if start == "meta":

@@ -174,6 +174,30 @@ def context_parallel(device):
     yield from long_and_wide.train(device, mesh="context 2", tokens=1024, sizes=WIDE)
 
 
+def ring_of_pytorch(device, rotation="allgather"):
+    ring = {"mesh": "context 2", "rotation": rotation, "repeats": True}
+    yield from long_and_wide.train(device, **ring, tokens=1024, sizes=WIDE)
+
+
+def ring_of_pytorch_sent_round(device):
+    yield from ring_of_pytorch(device, "alltoall")
+
+
+def attention_of_dtensors(device):
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    project = nn.Linear(512, 3 * 512, device=device)
+    parallelize_module(project, mesh, ColwiseParallel(use_local_output=False))
+    optimizer = torch.optim.AdamW(project.parameters())
+    while True:
+        parts = project(torch.zeros(4, 256, 512, device=device)).unflatten(-1, (8, 3, 64)).unbind(-2)
+        heads = (part.transpose(1, 2) for part in parts)
+        loss = nn.functional.scaled_dot_product_attention(*heads, is_causal=True).to_local().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
 def sequence_parallel(device):
     yield from long_and_wide.train(device, mesh="tensor 2", tokens=1024, sizes=WIDE)
 
@@ -193,7 +217,8 @@ def experts_all_on_one(device):
 LOOPS = (
     *(replicated, views, small_buckets, fixed_graph, sharded_state, sharded, kept_until_backward, sharded_in_half),
     *(offloaded, made_in_shards, filled_and_clipped, tensor_parallel),
-    *(context_parallel, sequence_parallel, experts, experts_with_slots, experts_all_on_one),
+    *(context_parallel, ring_of_pytorch, ring_of_pytorch_sent_round, attention_of_dtensors, sequence_parallel),
+    *(experts, experts_with_slots, experts_all_on_one),
     *(flattened_and_offloaded, flattened, flattened_and_kept, flattened_in_half),  # which leave some of it behind
 )
 

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed import _functional_collectives as functional_collectives
 
 from memlab import fit, predict
 from memlab.errors import BadValue, Unpredictable
@@ -263,3 +265,60 @@ def test_a_lower_bound_stays_one_in_a_file():
 def test_what_fits_is_a_lower_bound_too():
     found = fit(detector, gpu="T4", batch_size=(1, 8))
     assert found.sentence.startswith("may fit: batch_size=8, as wished: at least 22.0 MiB of 14.4 GiB on T4, at most ")
+
+
+def exchanging(device, *, by="c10d", fixed=False):
+    """A rank whose router sends each token to an expert, one on each rank; counts and then rows are exchanged."""
+    ranks = dist.get_world_size()
+    router, expert = nn.Linear(64, ranks, device=device), nn.Linear(64, 64, device=device)
+    while True:
+        x = drawn(device, 1024, 64)
+        choice = router(x).argmax(-1)
+        counts = torch.bincount(choice, minlength=ranks)
+        if fixed:
+            arriving = sent = [1024 // ranks] * ranks
+        else:
+            arriving = (_arriving if by == "c10d" else _arriving_functional)(counts).tolist()
+            sent = counts.tolist()
+        rows = x.new_empty(sum(arriving), 64)
+        dist.all_to_all_single(rows, x[choice.argsort()], arriving, sent)
+        loss = expert(rows).square().mean()
+        loss.backward()
+        expert.zero_grad()
+        yield loss
+
+
+def _arriving(counts):
+    arriving = torch.empty_like(counts)
+    dist.all_to_all_single(arriving, counts)
+    return arriving
+
+
+def _arriving_functional(counts):
+    return functional_collectives.all_to_all_single(counts, None, None, dist.group.WORLD)
+
+
+@pytest.mark.parametrize("by", ["c10d", "functional"])
+@pytest.mark.parametrize("rank", [0, 3])
+def test_rows_that_other_ranks_send_are_as_many_as_this_one_sends_them(by, rank):
+    trace = predict(exchanging, world_size=4, global_rank=rank, chosen="evenly", by=by)
+    assert [event.bytes for event in trace.events if event.op.endswith("addmm")] == [1024 * 4 * 4, 1024 * 64 * 4]
+    assert trace.sent > predict(exchanging, world_size=4, global_rank=rank, fixed=True).sent  # the counts, too
+    assert any("is spread evenly over them" in note for note in trace.notes)
+
+
+@pytest.mark.filterwarnings("ignore:.*all_gather_into_tensor.* is deprecated:FutureWarning")
+def test_what_all_ranks_have_is_what_this_one_has():
+    """Nobody knows it, so it is a guess: of four ranks each has counted as this one."""
+
+    def train(device):
+        counted = torch.tensor([3, 5], device=device)
+        gathered = counted.new_empty(8)
+        dist.all_gather_into_tensor(gathered, counted)
+        found.append(gathered.tolist())
+        yield
+
+    found = []
+    trace = predict(train, world_size=4, steps=1)
+    assert found == [[3, 5] * 4]
+    assert len(trace.guesses) == 1
