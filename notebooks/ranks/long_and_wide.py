@@ -73,7 +73,7 @@ def train(
     for texts in batches(shape[0] * batch_per_rank, tokens):
         texts = (text[row : row + batch_per_rank] for text in texts)
         if rotation == "by hand":
-            own = [mine(text, rank, context).to(device) for text in texts]
+            own = (mine(text, rank, context).to(device) for text in texts)
             cut = nullcontext()
         else:
             own = [text.to(device) for text in texts]
