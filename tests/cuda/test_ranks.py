@@ -15,8 +15,8 @@ from tests.cuda.ranks import COMPILED, LOOPS
 pytestmark = pytest.mark.skipif("STANDIN_CARD" not in os.environ, reason="needs the stand-in's card: make test-cuda")
 
 RANKS = (2, 4)
-# Of FullyShardedDataParallel a segment of 2 MiB is missed; of small DTensors one is too many on four ranks, and of the keys
-# that PyTorch's ring gathers one of 20 MiB on two.
+# Of FullyShardedDataParallel a segment of 2 MiB is missed; of small DTensors one is too many on four ranks, and of the
+# keys that PyTorch's ring gathers one of 20 MiB on two.
 RESERVED = {"flattened_and_offloaded": 0.01, "flattened": 0.01, "flattened_and_kept": 0.01}
 RESERVED |= {"attention_of_dtensors": 0.05, "ring_of_pytorch": 0.14, "ring_of_pytorch_sent_round": 0.02}
 # Of DTensors a block of 4 KiB lies elsewhere in the first step, so that later ones are split in another way; from two
