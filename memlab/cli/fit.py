@@ -62,7 +62,9 @@ def _fit_model(args: argparse.Namespace) -> int:
     from memlab.finetuning import METHODS, count_weights, find_model, train
     from memlab.fitting.grid import Grid
     from memlab.protocol import check_settings
+    from memlab.vgpu.lookup import find_card
 
+    find_card(args.gpu)  # an unknown one is told before anything is printed
     name = find_model(args.target)
     choices = {"method": list(METHODS)} | read_choices(args.settings)
     if ranges := [key for key, value in choices.items() if isinstance(value, tuple)]:

@@ -23,6 +23,7 @@ _REFUSED = {
 def find_card(name: str) -> Card:
     """The card of that name; upper and lower case, spaces and dashes do not matter.
 
+    Its memory may be left out where memlab knows the card with one size alone: "RTX 4060 Ti" for "RTX 4060 Ti 16GB".
     One that memlab does not know can be described: ``"24 GiB sm_86"``, or ``"24 GiB sm_86 82 SMs"``. What that leaves
     open is taken from the nearest card of the same compute capability (``Card.assumption``).
 
@@ -34,6 +35,9 @@ def find_card(name: str) -> Card:
     for card in CARDS.values():
         if _plain(card.name) == wanted:
             return card
+    sizes = [card for card in CARDS.values() if re.fullmatch(re.escape(wanted) + r"\d+gb", _plain(card.name))]
+    if len(sizes) == 1:
+        return sizes[0]
     if match := DESCRIPTION.fullmatch(text):
         return _described(text, match[1], int(match[2]), int(match[3] or 0))
     raise BadValue(f"gpu {name!r} {_why_not(text)}.")

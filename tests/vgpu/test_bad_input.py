@@ -122,6 +122,7 @@ def test_an_unknown_card_is_answered_with_those_that_are_called_alike():
         find_card("A100")
     assert find_card("a100 80gb") is CARDS["A100-80GB"]
     assert find_card("rtx-4090") is CARDS["RTX 4090"]
+    assert find_card("RTX 4060 Ti") is CARDS["RTX 4060 Ti 16GB"]
 
 
 def test_what_measure_refuses_predict_refuses():
