@@ -20,8 +20,8 @@ RANKS = (2, 4)
 RESERVED = {"flattened_and_offloaded": 0.01, "flattened": 0.01, "flattened_and_kept": 0.01}
 RESERVED |= {"attention_of_dtensors": 0.05, "ring_of_pytorch": 0.14, "ring_of_pytorch_sent_round": 0.02}
 # Of DTensors a block of 4 KiB lies elsewhere in the first step, so that later ones are split in another way; from two
-# ranks on an H100 that is the first step alone, on four nothing.
-NEARLY = dict.fromkeys(("sequence_parallel", "ring_of_pytorch", "ring_of_pytorch_sent_round"), 0.01)
+# ranks on an H100 that is the first step alone, on four nothing, on four T4 it is 1.4 MiB of slack.
+NEARLY = {"sequence_parallel": 0.02, "ring_of_pytorch": 0.01, "ring_of_pytorch_sent_round": 0.01}
 
 
 def peaks_of(count, group, folder):
