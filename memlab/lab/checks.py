@@ -6,7 +6,7 @@ from typing import Any
 
 from memlab.errors import BadValue
 from memlab.lab.choices import Choice, make_choice
-from memlab.lab.ranks import WORLD_SIZE, make_choice_of_ranks, of_train
+from memlab.lab.ranks import GLOBAL_RANK, NAMES, WORLD_SIZE, make_choice_of_ranks, of_train
 from memlab.protocol import Train, check_settings, own_settings
 
 OWN_MODEL = "the one that Run trains"
@@ -27,13 +27,15 @@ def check_choices(train: Train, wanted: Mapping[str, Any]) -> tuple[dict[str, Ch
     choices: dict[str, Choice] = {}
     settings: dict[str, Any] = {}
     for name, values in wanted.items():
-        if name not in named and name != WORLD_SIZE:
+        if name not in named and name not in NAMES:
             legal = ", ".join(named) or "none"
             raise BadValue(f"{name}={values!r} controls nothing: the settings of train are {legal}.")
-        choices[name] = make_choice_of_ranks(values) if name == WORLD_SIZE else make_choice(name, values)
+        choices[name] = make_choice_of_ranks(name, values) if name in NAMES else make_choice(name, values)
         default = named[name].default if name in named else Parameter.empty
         settings[name] = choices[name].first if default is Parameter.empty else default
         choices[name].check(settings[name])
+    if GLOBAL_RANK in choices and WORLD_SIZE not in choices:
+        raise BadValue("global_rank chooses one of several ranks: give world_size, too.")
     return choices, settings
 
 

@@ -33,6 +33,8 @@ def code(view: View, train: Train, steps: int) -> str:
     options: Mapping[str, object] = {"gpu": trace.device} if trace.source == "predicted" else {"steps": steps}
     if "world_size" in view.names:
         options = {**options, "world_size": trace.world_size}
+    if "global_rank" in view.names and trace.source == "predicted":
+        options = {**options, "global_rank": trace.rank}
     if view.budget is not None and trace.source == "measured":
         options = {**options, "budget": view.budget}
     call = _call(trace)

@@ -58,8 +58,9 @@ class LiveRun:
         run = self.run
         if run.xray_step != self._xray_step or not going:
             trace, self._xray_step = run.trace(), run.xray_step
-            self.screen.look_at(View(trace, self.names, outline=self.outline, budget=self.budget))
-            self.screen.show(sentence=summary(trace, list(self.earlier), self.outline), pending="")
+            outline = self.outline if self.outline and self.outline.rank == trace.rank else None  # else of another one
+            self.screen.look_at(View(trace, self.names, outline=outline, budget=self.budget))
+            self.screen.show(sentence=summary(trace, list(self.earlier), outline), pending="")
         said = progress(
             run.steps,
             self.steps,

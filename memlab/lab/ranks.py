@@ -1,4 +1,8 @@
-"""Ranks on a panel: a choice named ``world_size`` is no setting of ``train`` but how many processes train together."""
+"""Ranks on a panel: choices that are no settings of ``train``.
+
+``world_size`` is how many processes train together, ``global_rank`` which of them is predicted: the first or the last.
+A run measures all of them, and shows the one with the highest peak.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,17 +15,23 @@ from memlab.lab.choices import Choice, Doubling, OneOf
 from memlab.lab.jobs import Stopping
 from memlab.protocol import Train, check_world_size
 from memlab.run import Run
-from memlab.trace import Step
+from memlab.trace import Step, Trace
 
-WORLD_SIZE = "world_size"
+WORLD_SIZE, GLOBAL_RANK = "world_size", "global_rank"
+NAMES = {WORLD_SIZE, GLOBAL_RANK}
+_ENDS = "first", "last"
 
 
-def make_choice_of_ranks(values: Any) -> Choice:
-    """A menu of the numbers in a list; ``(1, 1024)`` makes a slider over the powers of two from 1 to 1024.
+def make_choice_of_ranks(name: str, values: Any) -> Choice:
+    """Of ``world_size`` a menu of the numbers in a list; ``(1, 1024)`` makes a slider over the powers of two between.
 
     Raises:
-        BadValue: for anything else.
+        BadValue: for anything else, and for a ``global_rank`` that is not "first" or "last".
     """
+    if name == GLOBAL_RANK:
+        if isinstance(values, list) and values and all(value in _ENDS for value in values):
+            return OneOf(GLOBAL_RANK, values)
+        raise BadValue(f'global_rank={values!r} makes no control: give ["first", "last"].')
     if isinstance(values, tuple) and len(values) == 2 and all(isinstance(end, int) for end in values):
         low, high = values
         options = [1 << power for power in range(high.bit_length()) if low <= 1 << power <= high]
@@ -33,8 +43,22 @@ def make_choice_of_ranks(values: Any) -> Choice:
 
 
 def of_train(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings on a panel that are arguments of ``train``: all but the number of ranks."""
-    return {name: value for name, value in settings.items() if name != WORLD_SIZE}
+    """Return the settings on a panel that are arguments of ``train``: all but those of ranks."""
+    return {name: value for name, value in settings.items() if name not in NAMES}
+
+
+def of_ranks(settings: Mapping[str, Any]) -> dict[str, int | None]:
+    """Return how many ranks the settings on a panel say, and which one is predicted, as ``predict`` takes it."""
+    world_size = settings.get(WORLD_SIZE)
+    is_last = settings.get(GLOBAL_RANK) == _ENDS[-1]
+    return {WORLD_SIZE: world_size, GLOBAL_RANK: (world_size or 1) - 1 if is_last else 0}
+
+
+def settings_of(trace: Trace) -> dict[str, Any]:
+    """Return the settings of a run as a panel has them. A rank between the first and the last has no name there."""
+    ends = dict(zip((trace.world_size - 1, 0), reversed(_ENDS), strict=True))
+    end = {GLOBAL_RANK: ends[trace.rank]} if trace.rank in ends else {}
+    return {**trace.settings, WORLD_SIZE: trace.world_size, **end}
 
 
 def check_run(settings: Mapping[str, Any], device: str | None) -> None:
@@ -62,7 +86,7 @@ def open_run(train: Train, settings: Mapping[str, Any], device: str | None, **op
 def open_prediction(
     train: Train, settings: Mapping[str, Any], gpu: str, *, is_endless: bool = False, **options: Any
 ) -> Run:
-    """A run that predicts; where there is a choice of ranks, the first of them.
+    """A run that predicts; where there is a choice of ranks, the first or the last of them.
 
     Args:
         is_endless: whether the card has room for everything.
@@ -72,7 +96,7 @@ def open_prediction(
     """
     from memlab.vgpu.gpu import VirtualGpu  # here, because a PyTorch that cannot carry it can still measure
 
-    device = VirtualGpu(gpu, world_size=settings.get(WORLD_SIZE))
+    device = VirtualGpu(gpu, **of_ranks(settings))
     if is_endless:
         device.card = device.card.endless
     return Run(train, of_train(settings), device, **options)

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from memlab.lab.costs import cost
+from memlab.lab.ranks import settings_of
 from memlab.lab.words import setting_text
 from memlab.trace import Trace
 
@@ -48,7 +49,7 @@ class Row:
 
 def make_row(number: int, trace: Trace, names: Iterable[str], model: str) -> Row:
     """The row of a run."""
-    paid, all_settings = cost(trace), {**trace.settings, "world_size": trace.world_size}
+    paid, all_settings = cost(trace), settings_of(trace)
     settings = {name: all_settings[name] for name in names if name in all_settings}
     seconds, rate = (None, None) if trace.oom else (paid.seconds, paid.rate)
     device, failed = trace.device, trace.oom is not None

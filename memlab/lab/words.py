@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from memlab.categories import Category
 from memlab.errors import MemlabError
+from memlab.lab.ranks import settings_of
 from memlab.protocol import Train
 from memlab.text import capital, message
 from memlab.trace import Trace
@@ -79,7 +80,7 @@ def without_workspace(trace: Trace) -> Trace:
 
 
 def _said(trace: Trace, names: Iterable[str]) -> list[str]:
-    settings = {**trace.settings, "world_size": trace.world_size}
+    settings = settings_of(trace)
     return [setting_text(name, settings[name]) for name in names if name in settings]
 
 
@@ -111,7 +112,7 @@ def recorded_summary(trace: Trace) -> str:
 
 
 def _chosen(trace: Trace) -> tuple[object, ...]:
-    return trace.settings, trace.world_size
+    return trace.settings, trace.world_size, trace.rank
 
 
 def _sends(trace: Trace) -> str:

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from memlab.errors import BadValue
 from memlab.lab.choices import Doubling, OneOf
+from memlab.lab.export import code
 from memlab.lab.ranks import make_choice_of_ranks
 from memlab.lab.session import Session
 from tests.cluster import faulty
@@ -30,9 +31,9 @@ def shared(device):
         yield numbers.sum()
 
 
-def make(train, world_size, **options):
+def make(train, world_size, *, controls=None, **options):
     named = {"steps": 3, "device": "cpu", "budget": None, "gpu": "T4", "title": None} | options
-    return Session(train, {"world_size": world_size}, **named)
+    return Session(train, {"world_size": world_size, **(controls or {})}, **named)
 
 
 def test_run_trains_on_so_many_ranks_and_shows_the_highest():
@@ -74,14 +75,25 @@ def test_stop_ends_all_ranks(monkeypatch, tmp_path):
 
 
 def test_a_choice_of_ranks_is_a_menu_or_a_slider_whose_steps_double():
-    assert make_choice_of_ranks([1, 2, 3]) == OneOf("world_size", [1, 2, 3])
-    assert make_choice_of_ranks((2, 9)) == Doubling("world_size", [2, 4, 8])
+    assert make_choice_of_ranks("world_size", [1, 2, 3]) == OneOf("world_size", [1, 2, 3])
+    assert make_choice_of_ranks("world_size", (2, 9)) == Doubling("world_size", [2, 4, 8])
 
 
 @pytest.mark.parametrize("values", [(1, 1), (8, 2), (1.0, 8), [], bool, (0, 1), [0, 2], ["two"]])
 def test_a_choice_that_is_none_of_ranks_is_refused(values):
     with pytest.raises(BadValue, match="give"):
-        make_choice_of_ranks(values)
+        make_choice_of_ranks("world_size", values)
+
+
+@pytest.mark.parametrize("values", [[], "last", [0, 3], ["first", "second"], (0, 3)])
+def test_a_rank_that_is_neither_the_first_nor_the_last_is_no_choice(values):
+    with pytest.raises(BadValue, match=r'give \["first", "last"\]'):
+        make_choice_of_ranks("global_rank", values)
+
+
+def test_one_of_several_ranks_is_chosen_where_there_are_several():
+    with pytest.raises(BadValue, match="give world_size, too"):
+        Session(uneven, {"global_rank": ["first", "last"]}, steps=3, device="cpu", budget=None, gpu="T4", title=None)
 
 
 def test_what_many_ranks_would_take_and_send_is_predicted():
@@ -90,3 +102,25 @@ def test_what_many_ranks_would_take_and_send_is_predicted():
     wait_for(lambda: "rank 0 of 64" in session.screen.sentence)
     sent = 2 * 63 * 4 * 16 // 64  # the ring algorithm's part of what is reduced to all
     assert f"That is rank 0 of 64; it sends {sent} B to others in a step." in session.screen.sentence
+
+
+def test_the_last_rank_is_predicted_where_it_was_chosen():
+    session = make(uneven, [2, 4], controls={"global_rank": ["first", "last"]})
+    session.predict().result(SOON)
+    assert "That is rank 0 of 2" in session.screen.sentence
+    first = session.screen.view.trace.peak_allocated
+    session.choose("global_rank", "last")
+    wait_for(lambda: "That is rank 1 of 2" in session.screen.sentence)
+    assert session.screen.view.trace.peak_allocated > first
+    session.choose("world_size", 4)
+    wait_for(lambda: "That is rank 3 of 4" in session.screen.sentence)
+    assert code(session.screen.view, uneven, 3).endswith("(uneven, gpu='T4', world_size=4, global_rank=3)")
+
+
+def test_a_run_is_compared_with_a_prediction_of_the_same_rank():
+    session = make(uneven, [2], controls={"global_rank": ["first", "last"]})
+    session.run()
+    assert session.screen.view.outline is None  # of rank 0; the highest is rank 1
+    session.run(global_rank="last")
+    assert session.screen.view.outline.rank == session.screen.view.trace.rank == 1
+    assert [row.settings["global_rank"] for row in session.screen.rows] == ["last", "last"]

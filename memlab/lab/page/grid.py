@@ -11,7 +11,7 @@ from memlab.errors import BadValue, MemlabError
 from memlab.lab.checks import other_model
 from memlab.lab.choices import Choice, Doubling, OneOf, Range
 from memlab.lab.export import picture
-from memlab.lab.ranks import WORLD_SIZE, of_train
+from memlab.lab.ranks import of_ranks, of_train
 from memlab.lab.screen import View
 from memlab.lab.session import Session
 from memlab.lab.source import source
@@ -198,7 +198,7 @@ def point(session: Session, chosen: Mapping[str, Any]) -> Point:
     name = chosen.get(MODEL, session.model)
     settings = {key: value for key, value in chosen.items() if key not in (CARD, MODEL)} | session.models[name]
     try:
-        trace = predict(session.train, gpu=chosen[CARD], world_size=settings.get(WORLD_SIZE), **of_train(settings))
+        trace = predict(session.train, gpu=chosen[CARD], **of_ranks(settings), **of_train(settings))
     except MemlabError as error:
         return Point(None, f"No prediction: {error}")
     except Exception as error:  # the loop's own
