@@ -47,11 +47,11 @@ def of_train(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in NAMES}
 
 
-def of_ranks(settings: Mapping[str, Any]) -> dict[str, int | None]:
-    """Return how many ranks the settings on a panel say, and which one is predicted, as ``predict`` takes it."""
+def of_ranks(settings: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Return how many ranks the settings on a panel say, and which one is predicted, as ``predict`` takes both."""
     world_size = settings.get(WORLD_SIZE)
     is_last = settings.get(GLOBAL_RANK) == _ENDS[-1]
-    return {WORLD_SIZE: world_size, GLOBAL_RANK: (world_size or 1) - 1 if is_last else 0}
+    return world_size, (world_size or 1) - 1 if is_last else 0
 
 
 def settings_of(trace: Trace) -> dict[str, Any]:
@@ -96,7 +96,8 @@ def open_prediction(
     """
     from memlab.vgpu.gpu import VirtualGpu  # here, because a PyTorch that cannot carry it can still measure
 
-    device = VirtualGpu(gpu, **of_ranks(settings))
+    world_size, rank = of_ranks(settings)
+    device = VirtualGpu(gpu, world_size=world_size, global_rank=rank)
     if is_endless:
         device.card = device.card.endless
     return Run(train, of_train(settings), device, **options)

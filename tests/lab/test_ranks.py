@@ -108,10 +108,8 @@ def test_the_last_rank_is_predicted_where_it_was_chosen():
     session = make(uneven, [2, 4], controls={"global_rank": ["first", "last"]})
     session.predict().result(SOON)
     assert "That is rank 0 of 2" in session.screen.sentence
-    first = session.screen.view.trace.peak_allocated
     session.choose("global_rank", "last")
     wait_for(lambda: "That is rank 1 of 2" in session.screen.sentence)
-    assert session.screen.view.trace.peak_allocated > first
     session.choose("world_size", 4)
     wait_for(lambda: "That is rank 3 of 4" in session.screen.sentence)
     assert code(session.screen.view, uneven, 3).endswith("(uneven, gpu='T4', world_size=4, global_rank=3)")

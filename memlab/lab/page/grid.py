@@ -198,7 +198,9 @@ def point(session: Session, chosen: Mapping[str, Any]) -> Point:
     name = chosen.get(MODEL, session.model)
     settings = {key: value for key, value in chosen.items() if key not in (CARD, MODEL)} | session.models[name]
     try:
-        trace = predict(session.train, gpu=chosen[CARD], **of_ranks(settings), **of_train(settings))
+        world_size, rank = of_ranks(settings)
+        how = {"gpu": chosen[CARD], "world_size": world_size, "global_rank": rank}
+        trace = predict(session.train, **how, **of_train(settings))
     except MemlabError as error:
         return Point(None, f"No prediction: {error}")
     except Exception as error:  # the loop's own
