@@ -2,7 +2,8 @@
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, TypeGuard
@@ -20,7 +21,7 @@ from memlab.tracking.storages import Record
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current_prediction import Prediction, outside
 from memlab.vgpu.history import History
-from memlab.vgpu.internals import FakeTensor, disable_modes
+from memlab.vgpu.internals import FAKE_MODE, FakeTensor, disable_modes, set_mode, unset_mode
 from memlab.vgpu.libraries import TRITON, answer_for
 from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
 from memlab.vgpu.moments import BEGIN, BORN, EXPLAIN, FREED, RESULTS, WORK, Born, Moment
@@ -76,8 +77,21 @@ class VirtualTracker(Tracker):
                     "given to torch.compile is predicted as it is written, which is mostly an upper bound."
                 )
                 return None
-            self._frames = Frames(self._prediction)
+            self._frames = Frames(self._prediction, self._seeing)
         return self._frames.compiler(readers)
+
+    @contextmanager
+    def _seeing(self) -> Iterator[None]:
+        """The context in which operators are seen, where PyTorch has set all modes aside."""
+        before = unset_mode(FAKE_MODE)
+        set_mode(self.mode)
+        try:
+            with on_again(self):
+                yield
+        finally:
+            unset_mode(FAKE_MODE)
+            if before is not None:
+                set_mode(before)
 
     def _launch(self, args: tuple[Any, ...]) -> None:
         """A kernel of compiled code is launched: it moves its arguments, each once, and allocates nothing."""

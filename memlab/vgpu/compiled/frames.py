@@ -3,7 +3,7 @@
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
@@ -32,11 +32,12 @@ class Frames:
 
     Args:
         prediction: to whose ``undo`` it belongs.
+        seeing: makes the context in which the prediction sees operators.
     """
 
-    def __init__(self, prediction: Prediction):
+    def __init__(self, prediction: Prediction, seeing: Callable[[], AbstractContextManager[None]]):
         self._prediction = prediction
-        self._tracing = Patches(lambda: tracing.changes(prediction))
+        self._tracing = Patches(lambda: tracing.changes(prediction, seeing))
         self._compilers: dict[int, tuple[Any, _Compiler]] = {}  # by the reader's, which is kept beside
         self._codes: set[CodeType] = set()
         self._backends: list[tuple[Any, Callable[..., Any]]] = []  # the reader's, and that for the card

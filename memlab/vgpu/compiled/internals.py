@@ -24,6 +24,7 @@ from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.types import ConvertFrameReturn
 from torch._dynamo.variables.builder import VariableBuilder
 from torch._dynamo.variables.misc import PythonModuleVariable
+from torch._dynamo.variables.optimizer import OptimizerVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx, scheduler
@@ -67,6 +68,7 @@ __all__ = [
     "InductorBackend",
     "InstructionTranslatorBase",
     "InternalTorchDynamoError",
+    "OptimizerVariable",
     "ProxyTorchDispatchMode",
     "PythonModuleVariable",
     "TorchDispatchMode",

@@ -7,7 +7,7 @@ the card is answered from the virtual one, and the Python that it writes is play
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, partial
 from types import ModuleType
 from typing import Any
@@ -44,6 +44,17 @@ def for_the_card() -> Iterator[None]:
 
 
 @contextmanager
+def as_the_loop(seeing: AbstractContextManager[None]) -> Iterator[None]:
+    """The context in which what is called while something is compiled runs as if the loop called it."""
+    before, _thread.compiling = is_compiling(), False
+    try:
+        with seeing:
+            yield
+    finally:
+        _thread.compiling = before
+
+
+@contextmanager
 def settings() -> Iterator[None]:
     """The compiler's settings: nothing is read from files of other runs or written for them, nor in other processes."""
     with ExitStack() as stack:
@@ -61,8 +72,14 @@ def settings() -> Iterator[None]:
         yield
 
 
-def changes(prediction: Prediction) -> Iterator[Change]:
-    """Each change: where, its name, and what takes its place."""
+def changes(prediction: Prediction, seeing: Callable[[], AbstractContextManager[None]]) -> Iterator[Change]:
+    """Yield each change: where, its name, and what takes its place.
+
+    Args:
+        seeing: makes the context in which the prediction sees operators.
+    """
+    begun = internals.OptimizerVariable.call_method
+    yield internals.OptimizerVariable, "call_method", _here(_beginning_state(begun, seeing), begun)
     for owner, name, answer in _of_the_card(prediction):
         yield owner, name, staticmethod(_here(lambda *_, answer=answer, **__: answer, getattr(owner, name)))
     for module in (internals.scheduler, internals.pad_mm):
@@ -250,6 +267,27 @@ def _without_our_hooks(translator: Any) -> Any:
 def _is_ours(key: int) -> bool:
     hooks = (internals.modules._global_forward_hooks, internals.modules._global_forward_pre_hooks)
     return any(getattr(found.get(key), "__module__", "").startswith("memlab.") for found in hooks)
+
+
+def _beginning_state(call: Answer, seeing: Callable[[], AbstractContextManager[None]]) -> Answer:
+    """While it traces a step, Dynamo has the optimizer itself make its state: on the card, as the loop would."""
+
+    def called(self: Any, tx: Any, name: str, *rest: Any) -> Any:
+        optimizer, make = self.value, getattr(self.value, "_init_group", None)
+        if name != "_init_group" or make is None:
+            return call(self, tx, name, *rest)
+
+        def made(*args: Any, **kwargs: Any) -> Any:
+            with as_the_loop(seeing()):
+                return make(*args, **kwargs)
+
+        optimizer._init_group = made
+        try:
+            return call(self, tx, name, *rest)
+        finally:
+            del optimizer._init_group
+
+    return called
 
 
 # What Inductor computes, and what it writes

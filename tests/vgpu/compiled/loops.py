@@ -161,6 +161,7 @@ LOOPS: dict[str, Callable[..., Iterator[torch.Tensor]]] = {
     "gpt in place": partial(on_text, make=small_gpt, how=in_place, autocast=HALF),
     "gpt by layer": partial(on_text, make=small_gpt, how=layer_by_layer, autocast=HALF),
     "gpt checkpointed": partial(on_text, make=partial(small_gpt, depth=4, checkpoint_every=1), autocast=HALF),
+    "gpt and its step": partial(on_text, make=small_gpt, autocast=HALF, step_is_compiled=True),
     "gpt lengths": partial(trained, make=small_gpt, batches=lengths),
     "gpt dynamic": partial(trained, make=small_gpt, batches=lengths, dynamic=True),
     "gpt static": partial(trained, make=small_gpt, batches=lengths, dynamic=False),

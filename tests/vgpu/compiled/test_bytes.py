@@ -14,6 +14,7 @@ RECORDED = json.loads(FILE.read_text())
 HERE = {
     "A100-40GB": [
         "gpt autocast",
+        "gpt and its step",
         "gpt by layer",
         "gpt lengths",
         "layers checkpointed",
