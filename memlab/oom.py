@@ -37,7 +37,7 @@ class OutOfMemory:
         limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
         where = self.module or self.op
         place = f" at {where}" if where else ""
-        rest = " and the rest in blocks that are too small" if self.has_enough_free else ""
+        rest = " and the rest not free in one piece" if self.has_enough_free else ""
         in_use = f"{format_bytes(self.in_use)}{limit} in use{rest}"
         return f"out of memory in {self.phase}{place}: asked for {asked} with {in_use}"
 

@@ -67,7 +67,7 @@ def test_what_is_allowed_is_said_where_there_is_a_limit():
     assert "in use. 0 bytes allowed; Of the allocated memory 512 bytes is" in said(allowed=0, allocated=512)
 
 
-@pytest.mark.parametrize(("in_use", "told"), [(100, ""), (99, " and the rest in blocks that are too small")])
+@pytest.mark.parametrize(("in_use", "told"), [(100, ""), (99, " and the rest not free in one piece")])
 def test_a_failure_with_enough_free_bytes_says_why(in_use, told):
     oom = OutOfMemory(29 * 2**20, in_use * 2**20, 128 * 2**20, Phase.FORWARD, "blocks.0", "aten.mm")
     assert oom.has_enough_free == bool(told)

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -28,7 +28,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "key=1:64 is a range, key=a,b a list with what you would rather have first. Ctrl-C keeps what was found. "
         "Of a MODEL like Llama-3.1-8B: whether full fine-tuning, LoRA and QLoRA fit, how much memory is left, and what "
         "takes it if they do not; its keys are method, context, batch_size, checkpointing, chunked_loss, adapters, "
-        "optimizer and rank.",
+        "optimizer and rank, and the first line says what they are where you do not.",
     )
     parser.add_argument(
         "target", metavar="FILE[:FUNCTION]", help="as in loop.py:train, a script that trains, or a model's name"
@@ -61,7 +61,7 @@ def _fit_model(args: argparse.Namespace) -> int:
     """Each method of fine-tuning by itself: they do not give the same model, so none stands for another."""
     from memlab.finetuning import METHODS, count_weights, find_model, train
     from memlab.fitting.grid import Grid
-    from memlab.protocol import check_settings
+    from memlab.protocol import check_settings, own_settings
     from memlab.vgpu.lookup import find_card
 
     find_card(args.gpu)  # an unknown one is told before anything is printed
@@ -70,9 +70,12 @@ def _fit_model(args: argparse.Namespace) -> int:
     if ranges := [key for key, value in choices.items() if isinstance(value, tuple)]:
         raise BadValue(f"{ranges[0]} is given as a range: for a model, give values, as in context=2048,8192.")
     menus = {key: value if isinstance(value, list) else [value] for key, value in choices.items()}
+    menus["method"] = [_spelled(method, METHODS) for method in menus["method"]]
     lines = list(Grid({}, menus, "", [None]).lines())  # not make_grid's: of many numbers that tries some alone
     check_settings(train, lines[0])
-    print(f"{name}, {count_weights(name):,} weights:", flush=True)
+    settings = {key: setting.default for key, setting in own_settings(train).items()} | lines[0]
+    fixed = [f"{key}={settings[key]}" for key in settings if key != "sizes" and len(menus.get(key, [key])) == 1]
+    print(f"{name}, {count_weights(name):,} weights, {', '.join(fixed)}:", flush=True)
     varied = [key for key, value in choices.items() if isinstance(value, list) and key != "method"]
     with _workers(len(lines)) as pool:
         waiting = [pool.submit(_fitted, args, name, line) for line in reversed(lines)]  # QLoRA takes the longest
@@ -80,6 +83,11 @@ def _fit_model(args: argparse.Namespace) -> int:
             others = "".join(f", {key}={line[key]}" for key in varied)
             print(f"{line['method']:>5}{others}: {sentence.result()}.", flush=True)
     return 0
+
+
+def _spelled(method: Any, methods: Iterable[str]) -> Any:
+    """Return a method as memlab writes it: lora is LoRA."""
+    return next((known for known in methods if known.lower() == str(method).lower()), method)
 
 
 def _fitted(args: argparse.Namespace, name: str, settings: dict[str, Any]) -> str:

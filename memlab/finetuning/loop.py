@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from memlab.data import batches
 from memlab.errors import BadValue
 from memlab.nets import Llama
+from memlab.protocol import is_whole
 from memlab.techniques.chunked_loss import chunked_cross_entropy
 from memlab.techniques.lora import LoRALinear
 from memlab.techniques.nf4 import NF4Linear
@@ -65,8 +66,11 @@ def train(
         rank: of the adapters.
 
     Raises:
-        BadValue: an unknown method, optimizer or choice of adapters.
+        BadValue: an unknown method, optimizer or choice of adapters; a number below 1.
     """
+    for name, number in {"context": context, "batch_size": batch_size, "rank": rank}.items():
+        if not is_whole(number) or number < 1:
+            raise BadValue(f"{name}={number!r} is no count: give a whole number from 1.")
     _check("method", method, METHODS)
     _check("optimizer", optimizer, OPTIMIZERS)
     _check("adapters", adapters, ADAPTED)

@@ -104,8 +104,9 @@ class Fit:
 
     def _lacking(self, nearest: Candidate) -> str:
         trace = nearest.trace
-        at_peak = trace.by_category
-        residents = sum(at_peak.get(category, 0) for category in RESIDENTS)
+        at_peak, series = trace.by_category, trace.timeline
+        of_residents = [series[category] for category in RESIDENTS if category in series]
+        residents = max(map(sum, zip(*of_residents, strict=True)), default=0)
         if residents > self.room:
             binds = f"parameters, gradients and optimizer state alone are {format_bytes(residents)}"
         else:

@@ -12,7 +12,7 @@ from memlab import logbook
 from memlab.devices import open_device
 from memlab.errors import BadValue, MemlabError, NotWritten, Stopped
 from memlab.lab import recorded
-from memlab.lab.checks import OWN_MODEL, check_choices, check_models
+from memlab.lab.checks import OWN_MODEL, check_choices, check_models, other_model
 from memlab.lab.forecast import Forecast
 from memlab.lab.forecast_cache import Case
 from memlab.lab.jobs import Job, Stopping
@@ -187,7 +187,7 @@ class Session:
         """Begin a run with what is chosen; one that is going on is stopped before.
 
         Raises:
-            BadValue: the budget is none.
+            BadValue: the budget is none, or this machine cannot run so many ranks.
         """
         return self._start({}, self._parse_budget())
 
@@ -274,6 +274,8 @@ class Session:
 
     def _start(self, settings: dict[str, Any], budget: int | None) -> Job:
         self._running = running = self.screen.settings | settings
+        check_run(running, self._device)
+        before = other_model(self.model)
         # Prediction and run are of the same model, until another one is chosen.
         self.screen.show(settings={name: running[name] for name in self.choices}, model=OWN_MODEL, action="Stop")
         self.screen.note_down("")
@@ -283,7 +285,7 @@ class Session:
             self.screen.show(pending="The picture of this run comes with its first step.")
         with self._last_word:
             self._runs += 1
-        return self._worker.submit(lambda stopping: self._train_in_worker(running, budget, stopping))
+        return self._worker.submit(lambda stopping: self._train_in_worker(running, budget, before, stopping))
 
     # What the worker does
 
@@ -300,10 +302,12 @@ class Session:
         except Exception as error:  # it comes from outside: of what is in it anything may be wrong
             self.refuse(MemlabError(f"This recorded run cannot be drawn: {type(error).__name__}: {message(error)}"))
 
-    def _train_in_worker(self, settings: dict[str, Any], budget: int | None, stopping: Stopping) -> Trace | None:
+    def _train_in_worker(
+        self, settings: dict[str, Any], budget: int | None, before: str, stopping: Stopping
+    ) -> Trace | None:
         words = SILENCE
         try:
-            trace = self._train_and_draw(settings, budget, stopping)
+            trace = self._train_and_draw(settings, budget, before, stopping)
             if trace is not None:
                 self._finished.append(trace)
                 self.screen.show(rows=add(self.screen.rows, trace, self.choices.keys()))
@@ -324,8 +328,9 @@ class Session:
         except NotWritten as refusal:  # the run is good all the same
             self.refuse(refusal)
 
-    def _train_and_draw(self, settings: dict[str, Any], budget: int | None, stopping: Stopping) -> Trace | None:
-        check_run(settings, self._device)
+    def _train_and_draw(
+        self, settings: dict[str, Any], budget: int | None, before: str, stopping: Stopping
+    ) -> Trace | None:
         outline = self._forecast.foresee(Case(settings, OWN_MODEL, self.gpu), stopping)
         run = open_run(
             self._train,
@@ -340,7 +345,8 @@ class Session:
         try:
             with suppress(Stopped), run:
                 # Said once: a screen reader reads out every change, and the button counts the steps.
-                self.screen.say("Training. Stop ends the run.")
+                instead = f" the loop's own model, not {before}" if before else ""
+                self.screen.say(f"Training{instead}. Stop ends the run.")
                 live.follow(stopping)
         finally:  # whatever train raises
             if run.steps:

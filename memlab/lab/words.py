@@ -133,7 +133,7 @@ def _comparison(trace: Trace, before: Trace, what: str) -> str:
         return ""
     than = _times(trace.peak_allocated / before.peak_allocated)
     work = trace.flops / before.flops if before.flops else 1
-    cost = f"; a step takes {_factor(work)} its arithmetic" if round(work, 2) != 1 else ""
+    cost = f"; a step takes {_factor(work)} the arithmetic" if round(work, 2) != 1 else ""
     return f"That is {than} {what}{cost}"
 
 

@@ -50,7 +50,7 @@ def train(
     checkpoints=True,
     sequence=True,
     optimizer="AdamW",
-    rotation="by hand",
+    rotation="ours",
     repeats=False,
     sizes=SMALL,
     start="whole",
@@ -65,14 +65,14 @@ def train(
     parts = init_device_mesh(device.type, shape, mesh_dim_names=NAMES)
     rank = parts["context"].get_local_rank()
     places = mine(torch.arange(tokens)[None], rank, context)[0].to(device)
-    ring = {"group": None if rotation != "by hand" else parts["context"].get_group()}
+    ring = {"group": None if rotation != "ours" else parts["context"].get_group()}
     ring |= {"positions": places, "repeats": repeats}
     model = distribute(sizes, device, parts, ring, sequence, start)
     stepper = OPTIMIZERS[optimizer](model.parameters(), foreach=tensor == 1)
     row = parts["data"].get_local_rank() * batch_per_rank
     for texts in batches(shape[0] * batch_per_rank, tokens):
         texts = (text[row : row + batch_per_rank] for text in texts)
-        if rotation == "by hand":
+        if rotation == "ours":
             own = (mine(text, rank, context).to(device) for text in texts)
             cut = nullcontext()
         else:

@@ -47,7 +47,7 @@ def test_a_model_by_its_name_is_fitted_with_each_method(capsys):
     settings = ["context=256", "checkpointing=False"]
     assert cli.main(["fit", "huggingfacetb/smollm2-360m", "--gpu", "T4", "--budget", "2 GiB", *settings]) == 0
     first, full, lora, qlora = capsys.readouterr().out.splitlines()
-    assert first == "SmolLM2-360M, 361,821,120 weights:"
+    assert first.startswith("SmolLM2-360M, 361,821,120 weights, context=256, batch_size=1, checkpointing=False, ")
     assert full.startswith(" full: does not fit: it needs ")
     assert lora.startswith(" LoRA: fits: ")
     assert qlora.startswith("QLoRA: fits: ")
@@ -66,7 +66,8 @@ def test_several_values_of_a_model_are_a_line_each(capsys):
     [
         (["context=1:9"], "context is given as a range: for a model, give values, as in context=2048,8192"),
         (["depth=3"], "train has no setting 'depth'"),
-        (["method=lora"], "method='lora' is not known: give one of full, LoRA, QLoRA"),
+        (["method=dora"], "method='dora' is not known: give one of full, LoRA, QLoRA"),
+        (["batch_size=0"], "batch_size=0 is no count: give a whole number from 1"),
     ],
 )
 def test_bad_words_about_a_model_are_one_sentence(words, error, capsys):

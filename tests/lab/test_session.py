@@ -104,7 +104,7 @@ def test_the_second_run_is_compared_with_the_first_and_its_losses_are_drawn_over
     session = make()
     first, second = session.run(batch_size=8), session.run(batch_size=64)
     times = second.peak_allocated / first.peak_allocated
-    said = f"That is {times:.2f} times the run before; a step takes 8.00 times its arithmetic."
+    said = f"That is {times:.2f} times the run before; a step takes 8.00 times the arithmetic."
     assert said in session.screen.sentence
     assert session.screen.run["earlier"] == [list(first.losses)]
     for _ in range(3):

@@ -671,10 +671,11 @@ export class Picture {
   limitWords() {
     const { step, shown } = this;
     return shown.limits.map(([bytes, text, name]) => {
-      const rest = bytes - step.peak;
+      const rest = bytes - step.peak, reserved = step.trace.peak_reserved;
       if (step.trace.oom) return "";
       if (rest < 0) return `${formatBytes(-rest)} over ${name}`;
-      return name === "the budget" ? `${formatBytes(rest)} below the budget` : `fits, ${formatBytes(rest)} to spare`;
+      if (name === "the budget") return `${formatBytes(rest)} below the budget`;
+      return `fits, ${reserved ? `${formatBytes(reserved)} reserved, ` : ""}${formatBytes(bytes - (reserved || step.peak))} to spare`;
     }).filter(Boolean);
   }
 
