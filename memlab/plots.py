@@ -157,7 +157,9 @@ def stack(axes: Axes, traces: Mapping[str, Trace]) -> int:
     """A bar for each run, of what its peak is made of, with the peak on top; the highest of them."""
     bottom = pile(partial(axes.bar, list(traces)), [trace.by_category for trace in traces.values()])
     for place, (peak, trace) in enumerate(zip(bottom, traces.values(), strict=True)):
-        text = f"out of memory\nat {format_bytes(peak)}" if trace.oom else format_bytes(peak)
+        text = format_bytes(peak)
+        if trace.oom:
+            text = f"out of memory:\n{format_bytes(trace.oom.asked) if trace.oom.asked else ''} more asked"
         write_above(axes, place, peak, text)
     return max(bottom)
 
