@@ -228,7 +228,23 @@ def replicated_and_compiled(device):
     yield from steps(model, torch.optim.AdamW(model.parameters()), device, wait)
 
 
-COMPILED = (replicated_and_compiled,)  # which an X-ray would run uncompiled
+def sharded_and_compiled(device, *, by_block=False):
+    model = gpt().to(device)
+    for block in model.blocks:
+        if by_block:
+            block.compile()
+        fully_shard(block)
+    fully_shard(model)
+    run = model if by_block else torch.compile(model)
+    yield from steps(run, torch.optim.AdamW(model.parameters()), device)
+
+
+def sharded_and_compiled_by_block(device):
+    yield from sharded_and_compiled(device, by_block=True)
+
+
+# Which an X-ray would run uncompiled.
+COMPILED = replicated_and_compiled, sharded_and_compiled, sharded_and_compiled_by_block
 STEPS = 3
 
 

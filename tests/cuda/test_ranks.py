@@ -22,6 +22,8 @@ RESERVED |= {"attention_of_dtensors": 0.05, "ring_of_pytorch": 0.14, "ring_of_py
 # Of DTensors a block of 4 KiB lies elsewhere in the first step, so that later ones are split in another way; from two
 # ranks on an H100 that is the first step alone, on four nothing, on four T4 it is 1.4 MiB of slack.
 NEARLY = {"sequence_parallel": 0.02, "ring_of_pytorch": 0.01, "ring_of_pytorch_sent_round": 0.01}
+# In processes of their own these are equal, steps and reserved; after another loop 1.5 MiB of slack are missed.
+NEARLY |= {"sharded_and_compiled": 0.006, "sharded_and_compiled_by_block": 0.006}
 
 
 def peaks_of(count, group, folder):
@@ -42,10 +44,14 @@ def measured(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     pytest.importorskip("triton", reason="Inductor writes kernels in it")
+    # Twice: compiling times some kernels on the card, which takes memory. The second processes find what was chosen.
+    peaks_of(2, "compiled", tmp_path_factory.mktemp("compiling"))
     return peaks_of(2, "compiled", tmp_path_factory.mktemp("compiled"))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # which torch.compile has
+@pytest.mark.filterwarnings(
+    "ignore"
+)  # torch.compile has some, and FSDP one that would break a graph if it were an error
 @pytest.mark.parametrize("loop", COMPILED, ids=lambda loop: loop.__name__)
 def test_a_rank_takes_what_is_predicted_of_compiled_code(loop, compiled):
     check(loop, *compiled)
