@@ -33,3 +33,8 @@ class Phase(StrEnum):
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
     OTHER = "other"
+
+    @property
+    def place(self) -> str:
+        """Say where it is, in a sentence."""
+        return "outside of forward, backward and optimizer" if self is Phase.OTHER else f"in {self}"

@@ -39,7 +39,7 @@ class OutOfMemory:
         place = f" at {where}" if where else ""
         rest = " and the rest not free in one piece" if self.has_enough_free else ""
         in_use = f"{format_bytes(self.in_use)}{limit} in use{rest}"
-        return f"out of memory in {self.phase}{place}: asked for {asked} with {in_use}"
+        return f"out of memory {self.phase.place}{place}: asked for {asked} with {in_use}"
 
     @property
     def has_enough_free(self) -> bool:

@@ -237,7 +237,7 @@ class Trace:
             return f"{self.oom.sentence}, {self._largest}{self._guessed}"
         where = self.peak_module or self.peak_op
         place = f" at {where}" if where else ""
-        return f"peak {self.peak_text} in {self.peak_phase}{place}: {self._largest}{self._guessed}"
+        return f"peak {self.peak_text} {self.peak_phase.place}{place}: {self._largest}{self._guessed}"
 
     @property
     def time_sentence(self) -> str:

@@ -34,7 +34,7 @@ print(sorted(data), "<img" in data["text/html"], data["text/plain"])
 
 def test_ipython_shows_a_trace_by_its_name():
     done = subprocess.run([sys.executable, "-c", IN_A_NOTEBOOK], capture_output=True, text=True, check=True)
-    said = "<Trace: peak 0 B in other: nothing allocated, measured on CPU>"
+    said = "<Trace: peak 0 B outside of forward, backward and optimizer: nothing allocated, measured on CPU>"
     assert done.stdout.splitlines()[-2:] == ["[]", f"['text/html', 'text/plain'] True {said}"]
 
 

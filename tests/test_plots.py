@@ -63,13 +63,13 @@ def test_a_number_in_a_title_and_its_unit_are_on_one_line():
         (plots.timeline(trace(3000)), "peak 3.91 KiB in forward at blocks.0: 75% activations"),
         (plots.timeline(trace(3000), budget="8 KiB"), "peak 3.91 KiB in forward at blocks.0: 75% activations"),
         (plots.timeline(FAILED), FAILED.sentence),
-        (plots.timeline(trace(0)), "peak 0.98 KiB in other: 100% parameters"),
+        (plots.timeline(trace(0)), "peak 0.98 KiB outside of forward, backward and optimizer: 100% parameters"),
         (
             plots.bars({"off": trace(3000), "on": trace(1000)}, budget=2000),
             "least 1.95 KiB with on, most 3.91 KiB with off: 2.00 times",
         ),
-        (plots.timeline(EMPTY), "peak 0 B in other: nothing allocated"),
-        (plots.bars({"one": EMPTY}), "one: peak 0 B in other: nothing allocated"),
+        (plots.timeline(EMPTY), "peak 0 B outside of forward, backward and optimizer: nothing allocated"),
+        (plots.bars({"one": EMPTY}), "one: peak 0 B outside of forward, backward and optimizer: nothing allocated"),
         (plots.bars({"one": FAILED}), f"one: {FAILED.sentence}"),
         (plots.bars({"one": trace(1)}, title="Mine"), "Mine"),
         (

@@ -121,8 +121,10 @@ def test_out_of_memory_is_put_in_words():
 
 
 def test_a_trace_without_events_has_a_peak_too():
-    assert make(start={Category.BUFFER: 7}).sentence == "peak 7 B in other: 100% buffers"
-    assert make().sentence == "peak 0 B in other: nothing allocated"
+    assert (
+        make(start={Category.BUFFER: 7}).sentence == "peak 7 B outside of forward, backward and optimizer: 100% buffers"
+    )
+    assert make().sentence == "peak 0 B outside of forward, backward and optimizer: nothing allocated"
 
 
 def test_seconds_per_step_leaves_out_the_first_and_the_xrayed():

@@ -112,7 +112,7 @@ class Fit:
         else:
             category, count = max(at_peak.items(), key=lambda item: item[1])
             where = trace.peak_module or trace.peak_op
-            binds = f"at its peak in {trace.peak_phase} at {where} {format_bytes(count)} are {category.plural}"
+            binds = f"at its peak {trace.peak_phase.place} at {where} {format_bytes(count)} are {category.plural}"
         lack = format_bytes(nearest.needed - self.room)
         needs = f"needs {format_bytes(nearest.needed)}, {lack} more than {format_bytes(self.room)} on {self.device}"
         if not self.wished:

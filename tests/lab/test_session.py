@@ -267,7 +267,10 @@ def test_the_budget_takes_sizes_and_refuses_the_rest():
         session.start()
     session.choose_budget("10 KiB")
     assert session.run(batch_size=4096).oom.limit == 10240
-    assert "Out of memory in other at aten.ones: asked for 256 KiB" in session.screen.sentence
+    assert (
+        "Out of memory outside of forward, backward and optimizer at aten.ones: asked for 256 KiB"
+        in session.screen.sentence
+    )
     assert status(session) == "Out of memory after 1 of 5 steps. Ready."
 
 

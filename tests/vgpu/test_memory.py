@@ -76,7 +76,8 @@ def test_out_of_memory_in_cudas_own_words():
         "fragmentation.  See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html"
         "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
     )
-    words = "out of memory in other at aten.empty: asked for 1.00 GiB with 14.0 GiB of 14.4 GiB in use"
+    place = "outside of forward, backward and optimizer at aten.empty"
+    words = f"out of memory {place}: asked for 1.00 GiB with 14.0 GiB of 14.4 GiB in use"
     assert trace.sentence.startswith(words)
     assert len(trace.steps) == 1
 
