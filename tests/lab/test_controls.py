@@ -51,7 +51,7 @@ def test_fractions_make_a_fraction_slider():
 
 
 def test_numbers_that_double_make_a_slider_with_equal_steps():
-    control = make_control(make_choice_of_ranks((1, 1024)), 8)
+    control = make_control(make_choice_of_ranks("world_size", (1, 1024)), 8)
     assert isinstance(control.widget, SelectionSlider)
     assert [value for _, value in control.widget.options] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
     control.value = 64
