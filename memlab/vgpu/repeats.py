@@ -44,7 +44,10 @@ _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 @dataclass(frozen=True)
 class Output:
-    """A tensor that a call gives: its storage by number, and whether backward keeps it for a while; its form."""
+    """A tensor that a call gives: its storage by number, and whether backward keeps it for a while; its form.
+
+    Its numbers, too, if they are known.
+    """
 
     storage: int
     kept: bool
@@ -53,6 +56,7 @@ class Output:
     offset: int
     dtype: torch.dtype
     is_differentiable: bool
+    numbers: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -325,13 +329,22 @@ class _Recording:
 
     def _described(self, tensor: torch.Tensor, kept: set[Record | None]) -> Output | None:
         record = self._tracker.record_of(tensor) if _is_plain_tensor(tensor) else None
-        if record is None or record not in self._storages or record in kept or not _is_unknown(tensor):
+        numbers = None if _is_unknown(tensor) else self._numbers_of(tensor)
+        if record is None or record not in self._storages or record in kept or numbers == ():
             self._is_alike = False
             return None
         if tensor.requires_grad:
             self._hooks.append(tensor.register_hook(self._begin_backward))
         form = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
-        return Output(self._storages[record], False, *form, tensor.dtype, tensor.requires_grad)
+        return Output(self._storages[record], False, *form, tensor.dtype, tensor.requires_grad, numbers)
+
+    def _numbers_of(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        """Return the known numbers of a tensor, if they are few and made in the call; else none."""
+        value = values.value_of(tensor)
+        if value is None or not value.origin.certain or tensor.numel() > values.FEW or not self.sources.read(tensor):
+            return ()
+        with disable_modes():
+            return tuple(value.tensor.flatten().tolist())
 
     def _born(self, record: Record, is_over: bool) -> Born:
         category = label(record, self._tracker.marks) if is_over else None
@@ -406,6 +419,8 @@ class _Play:
             tensor = torch.empty(0, dtype=output.dtype, device="meta")
             tensor.set_(whole, output.offset, output.shape, output.stride)
             fake = make_fake(self._tracker.mode, tensor, CARD)
+            if output.numbers is not None:
+                values.tell(fake, torch.tensor(output.numbers, dtype=output.dtype).view(output.shape))
         if storage is None:
             self._tracker.adopt(fake.untyped_storage(), record)
         self._outputs[output.storage] = fake.untyped_storage() if output.kept else None

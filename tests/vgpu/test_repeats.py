@@ -134,6 +134,13 @@ class Caching(nn.Module):
         return {"logits": self.outer(hidden.relu()), "past": Past(hidden)}
 
 
+class Counted(Caching):
+    """Gives a number that it knows: how many tokens its cache has."""
+
+    def forward(self, x):
+        return {**super().forward(x), "tokens": torch.tensor(len(x), device=x.device)}
+
+
 class Local(Caching):
     """Gives what cannot be copied."""
 
@@ -181,6 +188,12 @@ def mask_that_is_not_known(model, device, number):
 def cached(model, device, number):
     given = model(data(device))
     assert given["past"].layers[0][0] is given["past"].first
+    return given["logits"].mean()
+
+
+def counted_by_the_model(model, device, number):
+    given = model(data(device, 64 if number % 2 else 32))
+    assert given["tokens"] == (64 if number % 2 else 32)
     return given["logits"].mean()
 
 
@@ -279,6 +292,7 @@ def freeze(model):
         pytest.param(accumulating(Masked, ones_masked), PLAYED, id="reads what is known"),
         pytest.param(accumulating(Masked, other_masks), PLAYED - 4, id="two masks"),
         pytest.param(accumulating(Caching, cached), PLAYED, id="cache among the outputs"),
+        pytest.param(accumulating(Counted, counted_by_the_model), PLAYED - 4, id="a known number among the outputs"),
         pytest.param(accumulating(mlp, teacher), PLAYED + 10, id="without gradients between"),
         pytest.param(accumulating(mlp, loss_outside, prepare=freeze), PLAYED, id="frozen"),
         pytest.param(accumulating(mlp, loss_outside, set_to_none=False), PLAYED + 2, id="gradients stay"),
