@@ -1,0 +1,70 @@
+"""The bytes that each flag of a fine-tuning script by TRL costs or saves with a Llama 1B, predicted.
+
+``python -m tests.published.trl_flags`` writes ``notebooks/recorded/trl-flags.json``, in two minutes, where trl, peft,
+datasets and bitsandbytes are installed beside memlab. The script is ``sft_script.py``, as it is.
+"""
+
+import json
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+import transformers
+
+from memlab import predict
+from memlab.files import write_atomically
+from memlab.lab.recorded import folder
+from memlab.nets import LLAMA_1B
+from memlab.script import Script
+
+SCRIPT = Path(__file__).with_name("sft_script.py")
+GPU = "RTX 4090"
+# What is written, from one line to the next.
+LADDER = [
+    ("LoRA on bfloat16 weights", "gradient_checkpointing=False"),
+    ("NF4 weights", "load_in_4bit=True"),
+    ("checkpoints (TRL's default)", "gradient_checkpointing=True"),
+    ("no padding", "packing=True"),
+    ("paged optimizer in 8 bits", 'optim="paged_adamw_8bit"'),
+    ("checkpoints on the host", "activation_offloading=True"),
+]
+
+
+def write_model(where: str) -> None:
+    """Write a Llama 1B of zeros, as transformers reads it."""
+    config = transformers.LlamaConfig(
+        vocab_size=LLAMA_1B["vocabulary"],
+        hidden_size=LLAMA_1B["width"],
+        intermediate_size=LLAMA_1B["hidden"],
+        num_hidden_layers=LLAMA_1B["depth"],
+        num_attention_heads=LLAMA_1B["heads"],
+        num_key_value_heads=LLAMA_1B["kv_heads"],
+        tie_word_embeddings=True,
+    )
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+    model = model.to_empty(device="cpu")
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    model.tie_weights()
+    model.save_pretrained(where)
+
+
+def main() -> None:
+    """Predict the script with one flag more each time."""
+    rows, flags = [], {}
+    with tempfile.TemporaryDirectory() as where:
+        write_model(where)
+        for name, flag in LADDER:
+            flags[flag.partition("=")[0]] = flag
+            trace = predict(Script(SCRIPT, where, *flags.values()), gpu=GPU)
+            rows.append([name, flag, trace.peak_allocated, trace.peak_reserved, trace.host_peak])
+            print(rows[-1], flush=True)
+    libraries = ("trl", "peft", "bitsandbytes", "transformers", "torch")
+    record = {"gpu": GPU, "versions": {name: version(name) for name in libraries}, "rows": rows}
+    write_atomically(folder() / "trl-flags.json", json.dumps(record, indent=1).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()
