@@ -1,10 +1,15 @@
 """The bytes that each flag of a fine-tuning script by TRL costs or saves with a Llama 1B, predicted.
 
-``python -m tests.published.trl_flags`` writes ``notebooks/recorded/trl-flags.json``, in two minutes, where trl, peft,
-datasets and bitsandbytes are installed beside memlab. The script is ``sft_script.py``, as it is.
+``python -m tests.published.trl_flags PYTHON`` writes ``notebooks/recorded/trl-flags.json``, in some minutes, where trl,
+peft, datasets and bitsandbytes are installed beside memlab. The script is ``sft_script.py``, as it is. PYTHON is one
+that has a CUDA build (``make test-cuda`` makes one) and these libraries: there, on the stand-in's card, the same script
+is run, with ``STANDIN_LIBRARIES`` set to bitsandbytes' ``libbitsandbytes_cuda130.so``.
 """
 
 import json
+import runpy
+import subprocess
+import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -51,15 +56,25 @@ def write_model(where: str) -> None:
     model.save_pretrained(where)
 
 
-def main() -> None:
-    """Predict the script with one flag more each time."""
+def count(*arguments: str) -> None:
+    """Run the script on the card that is there, and print the bytes allocated at most."""
+    sys.argv = [str(SCRIPT), *arguments]
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    print(torch.cuda.max_memory_allocated())
+
+
+def main(python: str) -> None:
+    """Predict the script with one flag more each time, and have PyTorch's CUDA build count."""
     rows, flags = [], {}
+    counting = [python, "-m", "tests.standin", GPU, "-m", "tests.published.trl_flags", "--count"]
     with tempfile.TemporaryDirectory() as where:
         write_model(where)
         for name, flag in LADDER:
             flags[flag.partition("=")[0]] = flag
             trace = predict(Script(SCRIPT, where, *flags.values()), gpu=GPU)
-            rows.append([name, flag, trace.peak_allocated, trace.peak_reserved, trace.host_peak])
+            run = subprocess.run([*counting, where, *flags.values()], capture_output=True, text=True, check=True)
+            counted = int(run.stdout.splitlines()[-1])
+            rows.append([name, flag, trace.peak_allocated, counted, trace.host_peak])
             print(rows[-1], flush=True)
     libraries = ("trl", "peft", "bitsandbytes", "transformers", "torch")
     record = {"gpu": GPU, "versions": {name: version(name) for name in libraries}, "rows": rows}
@@ -67,4 +82,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    first, *rest = sys.argv[1:]
+    count(*rest) if first == "--count" else main(first)
