@@ -53,7 +53,7 @@ def test_the_table_and_the_sentence(loop, tmp_path, capsys):
 def test_out_of_memory_is_a_result_in_cudas_words(loop, capsys):
     assert cli.main(["predict", f"{loop}:train", "width=65536"]) == 0
     text = capsys.readouterr().out
-    assert "Out of memory in " in text
+    assert "Out of memory outside of forward, backward and optimizer at " in text
     assert "CUDA out of memory. Tried to allocate 16.00 GiB. GPU 0 has a total capacity of 14.56 GiB" in text
 
 
