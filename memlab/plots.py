@@ -159,7 +159,7 @@ def stack(axes: Axes, traces: Mapping[str, Trace]) -> int:
     for place, (peak, trace) in enumerate(zip(bottom, traces.values(), strict=True)):
         text = format_bytes(peak)
         if trace.oom:
-            text = f"out of memory:\n{format_bytes(trace.oom.asked) if trace.oom.asked else ''} more asked"
+            text = f"out of memory:\n{format_bytes(trace.oom.asked)} more asked" if trace.oom.asked else "out of memory"
         write_above(axes, place, peak, text)
     return max(bottom)
 

@@ -121,10 +121,9 @@ def test_out_of_memory_is_put_in_words():
 
 
 def test_a_trace_without_events_has_a_peak_too():
-    assert (
-        make(start={Category.BUFFER: 7}).sentence == "peak 7 B outside of forward, backward and optimizer: 100% buffers"
-    )
-    assert make().sentence == "peak 0 B outside of forward, backward and optimizer: nothing allocated"
+    place = "outside of forward, backward and optimizer"
+    assert make(start={Category.BUFFER: 7}).sentence == f"peak 7 B {place}: 100% buffers"
+    assert make().sentence == f"peak 0 B {place}: nothing allocated"
 
 
 def test_seconds_per_step_leaves_out_the_first_and_the_xrayed():

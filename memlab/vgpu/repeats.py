@@ -329,22 +329,20 @@ class _Recording:
 
     def _described(self, tensor: torch.Tensor, kept: set[Record | None]) -> Output | None:
         record = self._tracker.record_of(tensor) if _is_plain_tensor(tensor) else None
-        numbers = None if _is_unknown(tensor) else self._numbers_of(tensor)
-        if record is None or record not in self._storages or record in kept or numbers == ():
+        is_known = not _is_unknown(tensor)
+        if record is None or record not in self._storages or record in kept or (is_known and not self._made(tensor)):
             self._is_alike = False
             return None
         if tensor.requires_grad:
             self._hooks.append(tensor.register_hook(self._begin_backward))
         form = tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+        with disable_modes():
+            numbers = tuple(values.numbers(tensor, asked=False).flatten().tolist()) if is_known else None
         return Output(self._storages[record], False, *form, tensor.dtype, tensor.requires_grad, numbers)
 
-    def _numbers_of(self, tensor: torch.Tensor) -> tuple[Any, ...]:
-        """Return the known numbers of a tensor, if they are few and made in the call; else none."""
-        value = values.value_of(tensor)
-        if value is None or not value.origin.certain or tensor.numel() > values.FEW or not self.sources.read(tensor):
-            return ()
-        with disable_modes():
-            return tuple(value.tensor.flatten().tolist())
+    def _made(self, tensor: torch.Tensor) -> bool:
+        """Return True if the numbers of a tensor are few, known for certain, and made in the call."""
+        return values.is_known(tensor) and tensor.numel() <= values.FEW and self.sources.read(tensor)
 
     def _born(self, record: Record, is_over: bool) -> Born:
         category = label(record, self._tracker.marks) if is_over else None

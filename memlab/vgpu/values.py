@@ -272,13 +272,14 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequenc
     """The operator on the values of its arguments: its results, and whether all that went in is certain."""
     if torch.Tag.nondeterministic_seeded in func.tags or func.overloadpacket in _NOTHING:
         return [None] * len(outs), False
+    is_like = func.overloadpacket in _LIKE
     guessing = not any(item.dtype.is_floating_point for item in outs if isinstance(item, torch.Tensor))
     certain = True
     overwritten = args[0] if func.overloadpacket in _OVERWRITES else None
 
     def stand_in(argument: FakeTensor) -> torch.Tensor:
         nonlocal certain
-        if func.overloadpacket in _LIKE:
+        if is_like:
             return _zero(argument.dtype).expand(argument.shape)
         value = value_of(argument)
         if value is None:

@@ -20,10 +20,14 @@ RANKS = (2, 4)
 RESERVED = {"flattened_and_offloaded": 0.01, "flattened": 0.01, "flattened_and_kept": 0.01}
 RESERVED |= {"attention_of_dtensors": 0.05, "ring_of_pytorch": 0.14, "ring_of_pytorch_sent_round": 0.02}
 # Of DTensors a block of 4 KiB lies elsewhere in the first step, so that later ones are split in another way; from two
-# ranks on an H100 that is the first step alone, on four nothing, on four T4 it is 1.4 MiB of slack.
-NEARLY = {"sequence_parallel": 0.02, "ring_of_pytorch": 0.01, "ring_of_pytorch_sent_round": 0.01}
+# ranks on an H100 that is the first step alone, on four nothing.
+NEARLY = {"sequence_parallel": 0.01, "ring_of_pytorch": 0.01, "ring_of_pytorch_sent_round": 0.01}
 # In processes of their own these are equal, steps and reserved; after another loop 1.5 MiB of slack are missed.
 NEARLY |= {"sharded_and_compiled": 0.006, "sharded_and_compiled_by_block": 0.006}
+# On four T4 it is 1.4 MiB of slack.
+FARTHER = {("sequence_parallel", "T4", 4): 0.02}
+# FSDP and Dynamo warn, and what is an error there breaks a graph.
+SHARDED = pytest.mark.filterwarnings("ignore")
 
 
 def peaks_of(count, group, folder):
@@ -49,10 +53,11 @@ def compiled(tmp_path_factory):
     return peaks_of(2, "compiled", tmp_path_factory.mktemp("compiled"))
 
 
-@pytest.mark.filterwarnings(
-    "ignore"
-)  # torch.compile has some, and FSDP one that would break a graph if it were an error
-@pytest.mark.parametrize("loop", COMPILED, ids=lambda loop: loop.__name__)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # which torch.compile has
+@pytest.mark.parametrize(
+    "loop",
+    [pytest.param(loop, marks=SHARDED if "sharded" in loop.__name__ else (), id=loop.__name__) for loop in COMPILED],
+)
 def test_a_rank_takes_what_is_predicted_of_compiled_code(loop, compiled):
     check(loop, *compiled)
 
@@ -63,9 +68,10 @@ def test_a_rank_takes_what_is_predicted(loop, measured):
 
 
 def check(loop, card, ranks):
+    near = FARTHER.get((loop.__name__, card, len(ranks)), NEARLY.get(loop.__name__, 0))
     for rank in {0, len(ranks) - 1}:
         trace = predict(loop, gpu=card, world_size=len(ranks), global_rank=rank)
         peaks, reserved = ranks[rank][loop.__name__]
         predicted = [step.peak_allocated for step in trace.steps]
-        assert predicted == pytest.approx(peaks, rel=NEARLY.get(loop.__name__, 0), abs=0)
+        assert predicted == pytest.approx(peaks, rel=near, abs=0)
         assert trace.peak_reserved == pytest.approx(reserved, rel=RESERVED.get(loop.__name__, 0))

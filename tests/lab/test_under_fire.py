@@ -36,7 +36,7 @@ ACTION = re.compile(
 )  # on the button, while a run goes on
 GOING_ON = re.compile(
     r"Predicting this run first, to compare\. Stop ends it\."
-    r"|Training( the loop's own model, not \w+)?\. Stop ends the run\.|Stopping\.|Waiting for another run to end\."
+    r"|Training( the loop's own model, not Wide)?\. Stop ends the run\.|Stopping\.|Waiting for another run to end\."
 )
 CAUSES = (RuntimeError, SystemExit, MemlabError)  # what a run may end with, all of it told
 

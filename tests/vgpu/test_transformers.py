@@ -7,7 +7,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from memlab import predict
-from tests.vgpu.test_repeats import MICRO, PLAYED, predicted, told
+from tests.vgpu.test_repeats import PLAYED, accumulating, predicted, told
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install memlab[models]")
 
@@ -119,19 +119,14 @@ def test_masks_are_those_of_code_that_nobody_traces():
 def test_micro_batches_are_played(model, monkeypatch):
     """Although these models ask whether a mask is all ones and whether texts are packed, and give a cache."""
 
-    def train(device):
-        config = model.config_class(num_hidden_layers=2, hidden_size=128, num_attention_heads=4, vocab_size=1000)
-        net = model(config).to(device)
-        optimizer = torch.optim.AdamW(net.parameters())
-        while True:
-            for _ in range(MICRO):
-                ids = torch.randint(0, 1000, (4, 64)).to(device)
-                loss = net(input_ids=ids, labels=ids, attention_mask=torch.ones_like(ids), use_cache=True).loss
-                loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            yield loss
+    def make():
+        sizes = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "vocab_size": 1000}
+        return model(model.config_class(**sizes))
 
-    ours, theirs, count = predicted(train, monkeypatch)
+    def loss_of(net, device, number):
+        ids = torch.randint(0, 1000, (4, 64)).to(device)
+        return net(input_ids=ids, labels=ids, attention_mask=torch.ones_like(ids), use_cache=True).loss
+
+    ours, theirs, count = predicted(accumulating(make, loss_of), monkeypatch)
     assert told(ours) == told(theirs)
     assert count == PLAYED

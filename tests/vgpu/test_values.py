@@ -555,7 +555,8 @@ def test_an_error_is_told_what_was_guessed_in_its_step():
         predict(train, gpu="T4")
     (note,) = caught.value.__notes__
     assert re.fullmatch(
-        r"In this prediction, .* guessed at test_values.py:\d+: .* by hand, or with `--guess LINE=NUMBER`; .*",
+        r"In this prediction, .* guessed at test_values.py:\d+: .* by hand, or with `--guess LINE=NUMBER`; "
+        r'where a router counts tokens for experts, have them spread evenly: chosen="evenly", `--chosen evenly`\.',
         note,
     )
     assert failure_sentence(caught.value, train).endswith(f"Fix it and press Run again. {note}")
