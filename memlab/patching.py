@@ -78,7 +78,7 @@ class _Class(type):
         return isinstance(instance, (cls.answer, real) if isinstance(real, type) else cls.answer)
 
     def __eq__(cls, other: object) -> bool:
-        return other is cls or other is cls.__wrapped__
+        return (other.__wrapped__ if isinstance(other, _Class) else other) is cls.__wrapped__
 
     def __hash__(cls) -> int:
         return hash(cls.__wrapped__)

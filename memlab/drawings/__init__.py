@@ -10,6 +10,7 @@ from memlab.drawings.host import host
 from memlab.drawings.kept import kept
 from memlab.drawings.ladder import ladder
 from memlab.drawings.lives import lives
+from memlab.drawings.methods import Method, methods
 from memlab.drawings.operations import operations
 from memlab.drawings.parts import parts
 from memlab.drawings.per_weight import per_weight
@@ -24,6 +25,7 @@ from memlab.drawings.waiting import waiting
 from memlab.segment_plots import segment_map
 
 __all__ = [
+    "Method",
     "adapter",
     "bill",
     "bits",
@@ -34,6 +36,7 @@ __all__ = [
     "kept",
     "ladder",
     "lives",
+    "methods",
     "operations",
     "parts",
     "per_weight",

@@ -296,6 +296,8 @@ _autocast = DispatchKeySet(AUTOCAST_KEY)
 def look_for_triton() -> None:
     """Let PyTorch find out for good whether there is a Triton; its compiler looks where it is imported."""
     import torch._inductor.runtime.triton_compat  # noqa: F401  # takes seconds
+    from torch._inductor.utils import get_triton_attrs_descriptor_version
     from torch.utils._triton import has_triton_package
 
     has_triton_package()
+    get_triton_attrs_descriptor_version()

@@ -112,7 +112,8 @@ class _Method:
         return self if instance is None else MethodType(self, instance)
 
     def __eq__(self, other: object) -> bool:
-        return other is self or other is self._real
+        # Also that of another prediction, in which a library was imported and filled its table.
+        return (other._real if isinstance(other, _Method) else other) is self._real
 
     def __hash__(self) -> int:
         return hash(self._real)

@@ -76,7 +76,8 @@ def _numbers(data: Any) -> Any:
     if not isinstance(data, list | tuple) or not any(isinstance(item, FakeTensor | list | tuple) for item in data):
         return data
     return [
-        torch.tensor(item.item(), dtype=item.dtype) if isinstance(item, FakeTensor) else _numbers(item) for item in data
+        torch.tensor(item.item(), dtype=item.dtype, device="cpu") if isinstance(item, FakeTensor) else _numbers(item)
+        for item in data
     ]
 
 

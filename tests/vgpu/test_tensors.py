@@ -129,6 +129,30 @@ def test_tensors_are_made_there_by_any_name(name):
     assert seen(work) == {CARD}
 
 
+def test_numbers_of_the_card_become_a_tensor_in_the_context_of_a_device():
+    def work(device):
+        with device:
+            scaled = [freq / 2 for freq in torch.ones(3)]  # torchtune's rotary frequencies
+            made = torch.tensor(scaled, dtype=torch.float16, device=device)
+        return made.device, made.dtype, tuple(made.shape)
+
+    assert seen(work) == (CARD, torch.float16, (3,))
+
+
+def test_a_table_that_a_library_filled_in_one_prediction_is_read_in_the_next():
+    tables = []
+
+    def imported(device):  # a library, whose table lives as long as the process
+        tables.append({torch.Tensor.to: "to", torch.Tensor.cuda: "cuda"})
+
+    def used(device):
+        return [tables[0].get(torch.Tensor.to), tables[0].get(torch.Tensor.cuda), tables[0].get(torch.Tensor.numpy)]
+
+    seen(imported)
+    assert seen(used) == ["to", "cuda", None]
+    assert tables[0].get(torch.Tensor.to) == "to"
+
+
 def test_a_device_is_known_by_its_number():
     def work(device):
         named = torch.device(torch.cuda.current_device())

@@ -30,7 +30,7 @@ from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx, scheduler
 from torch._inductor import config as inductor_config
 from torch._inductor import utils as inductor_utils
-from torch._inductor.codecache import CacheBase
+from torch._inductor.codecache import CacheBase, PyCodeCache
 from torch._inductor.constant_folding import ConstantFolder
 from torch._inductor.fx_passes import pad_mm
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
@@ -69,6 +69,7 @@ __all__ = [
     "InstructionTranslatorBase",
     "InternalTorchDynamoError",
     "OptimizerVariable",
+    "PyCodeCache",
     "ProxyTorchDispatchMode",
     "PythonModuleVariable",
     "TorchDispatchMode",
