@@ -1,4 +1,4 @@
-"""What methods of fine-tuning take, measured and predicted, beside how many weights they train."""
+"""Memory that methods of fine-tuning take, measured and predicted, beside how many weights they train."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
