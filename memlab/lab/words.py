@@ -116,7 +116,11 @@ def _chosen(trace: Trace) -> tuple[object, ...]:
 
 
 def _sends(trace: Trace) -> str:
-    return f"it sends {format_bytes(trace.sent)} to others in a step"
+    told = f"it sends {format_bytes(trace.sent)} to others in a step"
+    if not trace.sent_between_machines:
+        return told
+    far = "all" if trace.sent_between_machines == trace.sent else format_bytes(trace.sent_between_machines)
+    return f"{told}, {far} of it in groups of ranks on several machines"
 
 
 def _sentences(parts: list[str]) -> str:

@@ -5,6 +5,7 @@ With the ring algorithms, as NCCL counts them (NVIDIA/nccl-tests, doc/PERFORMANC
 scattered. What is sent from one rank to another counts once, at the sender.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memlab.tracking.internals import size_of_group
+from memlab.tracking.internals import ranks_of_group, size_of_group
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,14 @@ class Collective:
         tensors, group: which arguments are the tensors whose bytes count, and the ranks that take part.
         times: bytes sent for ``n`` bytes, a pair of what they are multiplied with and divided by.
         keeps: whether the tensors are buffers that exist for it, such as the buckets of DistributedDataParallel.
+        receiver: which argument is the one rank that it sends to, by its number in the group.
     """
 
     tensors: int
     group: int
     times: Callable[[int], tuple[int, int]]
     keeps: bool = True
+    receiver: int | None = None
 
     def buffers(self, args: tuple[Any, ...]) -> Iterator[Tensor]:
         """The tensors that it works on, where they are made for it."""
@@ -39,6 +42,14 @@ class Collective:
         ranks = size_of_group(args[self.group])
         multiplied, divided = self.times(ranks)
         return sum(tensor.nbytes for tensor in _tensors(args[self.tensors])) * multiplied // divided if ranks > 1 else 0
+
+    def leaves_the_machine(self, args: tuple[Any, ...]) -> bool:
+        """Return whether ranks of several machines take part; torchrun numbers them machine by machine."""
+        ranks = ranks_of_group(args[self.group])
+        if self.receiver is not None:
+            ranks = [torch.distributed.get_rank(), ranks[args[self.receiver]]]
+        on_each = int(os.environ.get("LOCAL_WORLD_SIZE", torch.distributed.get_world_size()))
+        return len({rank // on_each for rank in ranks}) > 1
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -81,7 +92,7 @@ def _known() -> dict[Any, Collective]:
         c10d.alltoall_base_: Collective(1, 2, _but_its_own),
         c10d.broadcast_: Collective(0, 1, _once),
         c10d.reduce_: Collective(0, 1, _once),
-        c10d.send: Collective(0, 1, _once, keeps=False),
+        c10d.send: Collective(0, 1, _once, keeps=False, receiver=2),
         functional.all_reduce: Collective(0, 2, _reduced_to_all, keeps=False),
         functional.all_reduce_: Collective(0, 2, _reduced_to_all, keeps=False),
         functional.all_reduce_coalesced: Collective(0, 2, _reduced_to_all, keeps=False),

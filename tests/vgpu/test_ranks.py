@@ -122,6 +122,32 @@ def test_a_shard_gathers_twice_and_scatters_once():
     assert trace.sent == 3 * PARAMETERS * 7 // 8
 
 
+def summed_on_a_mesh(device, *, side):
+    mesh = init_device_mesh(device.type, (distributed.get_world_size() // 8, 8), mesh_dim_names=("data", "tensor"))
+    total = torch.ones(64, device=device)
+    distributed.all_reduce(total, group=mesh[side].get_group())
+    yield total.sum()
+
+
+def test_what_leaves_the_machine_is_what_goes_to_ranks_of_others():
+    inside, outside = (predict(summed_on_a_mesh, world_size=64, side=side, steps=1) for side in ("tensor", "data"))
+    assert inside.sent == outside.sent == 2 * 4 * 64 * 7 // 8
+    assert (inside.sent_between_machines, outside.sent_between_machines) == (0, outside.sent)
+    assert predict(summed_on_a_mesh, world_size=8, side="tensor", steps=1).sent_between_machines == 0
+
+
+def handed_on(device):
+    rank = distributed.get_rank()
+    distributed.send(torch.ones(64, device=device), dst=(rank + 1) % distributed.get_world_size())
+    yield torch.ones(1, device=device)
+
+
+@pytest.mark.parametrize(("global_rank", "leaves"), [(3, False), (7, True), (15, True)])
+def test_a_message_leaves_the_machine_with_its_receiver(global_rank, leaves):
+    trace = predict(handed_on, world_size=16, global_rank=global_rank, steps=1)
+    assert (trace.sent, trace.sent_between_machines) == (256, 256 * leaves)
+
+
 def normed_in_parts(device):
     mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
     norm = parallelize_module(nn.RMSNorm(WIDTH).to(device), mesh, SequenceParallel(use_local_output=True))
