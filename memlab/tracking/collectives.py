@@ -6,7 +6,7 @@ scattered. What is sent from one rank to another counts once, at the sender.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +43,14 @@ class Collective:
         multiplied, divided = self.times(ranks)
         return sum(tensor.nbytes for tensor in _tensors(args[self.tensors])) * multiplied // divided if ranks > 1 else 0
 
-    def leaves_the_machine(self, args: tuple[Any, ...]) -> bool:
-        """Return whether ranks of several machines take part; torchrun numbers them machine by machine."""
+    def ranks(self, args: Sequence[Any]) -> list[int]:
+        """Return the ranks that take part, by their numbers among all."""
         ranks = ranks_of_group(args[self.group])
-        if self.receiver is not None:
-            ranks = [torch.distributed.get_rank(), ranks[args[self.receiver]]]
+        return ranks if self.receiver is None else [torch.distributed.get_rank(), ranks[args[self.receiver]]]
+
+    def leaves_the_machine(self, args: Sequence[Any]) -> bool:
+        """Return whether ranks of several machines take part; torchrun numbers them machine by machine."""
+        ranks = self.ranks(args)
         on_each = int(os.environ.get("LOCAL_WORLD_SIZE", torch.distributed.get_world_size()))
         return len({rank // on_each for rank in ranks}) > 1
 

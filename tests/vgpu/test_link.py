@@ -107,3 +107,36 @@ def test_a_stage_of_a_pipeline_has_no_likely_time():
     assert trace.least_seconds > 0
     assert trace.time_sentence == ""
     assert trace.notes == ()
+
+
+def in_a_ring(device, *, ranks, part=1):
+    """Each rank sends to the next what it has from the one before, and computes."""
+    numbers, factor = torch.empty(NUMBERS, device=device), torch.empty(SIZE, SIZE, device=device)
+    arrived, after = torch.empty_like(numbers), (distributed.get_rank() + 1) % ranks
+    before = (distributed.get_rank() - 1) % ranks
+    while True:
+        torch.mm(factor, factor)
+        if ranks > 1:
+            sends = [distributed.P2POp(distributed.isend, numbers, after)]
+            for work in distributed.batch_isend_irecv([*sends, distributed.P2POp(distributed.irecv, arrived[: NUMBERS // part], before)]):
+                work.wait()
+        torch.mm(factor, factor)
+        yield
+
+
+@pytest.mark.parametrize(("world_size", "speed"), [(2, T4.link), (8, T4.link), (16, T4.link)])
+def test_a_turn_of_a_ring_takes_its_bytes_and_is_waited_for(world_size, speed):
+    alone = predict(in_a_ring, ranks=1, world_size=world_size).likely_seconds
+    found = predict(in_a_ring, ranks=world_size, world_size=world_size)
+    assert found.likely_seconds - alone == pytest.approx(4 * NUMBERS / (FITTED.link * speed) + FITTED.hop, rel=1e-3)
+    assert found.sent == 4 * NUMBERS
+
+
+def test_a_turn_to_another_machine_goes_over_the_network():
+    near, far = (predict(in_a_ring, ranks=16, world_size=16, global_rank=rank).likely_seconds for rank in (6, 7))
+    more = 4 * NUMBERS / FITTED.link * (8 / T4.network - 1 / T4.link)
+    assert far - near == pytest.approx(more, rel=1e-3)
+
+
+def test_what_is_not_an_exchange_is_no_ring():
+    assert predict(in_a_ring, ranks=8, world_size=8, part=2).likely_seconds is None

@@ -9,7 +9,7 @@ from memlab.tracking.operators import operator
 from memlab.vgpu.cards import Speed
 from memlab.vgpu.results import Answer
 from memlab.vgpu.time.estimate import FITTED, likely_seconds, likely_seconds_of
-from memlab.vgpu.time.link import IN_TURN, WAIT, Link
+from memlab.vgpu.time.link import RECEIVE, SEND, WAIT, Link
 from memlab.vgpu.time.operator_work import NOTHING, Kind, Work, argument, moved_bytes, work_of
 from memlab.vgpu.time.roofline import least_seconds
 
@@ -35,7 +35,6 @@ class Clock:
         self._seconds: dict[Work, float] = {}
         self._link.start()
         self._since = 0.0  # when the last collective was launched
-        self._in_turn = False  # with other ranks, whose time nobody knows
 
     def count(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, answer: Answer | None, stream: int
@@ -44,7 +43,7 @@ class Clock:
         named = operator(func)
         if named.is_view:  # half of what a network calls
             return None
-        if named.collective or named.name == WAIT or named.name in IN_TURN:
+        if named.collective or named.name == WAIT or named.name in RECEIVE:
             self._communicate(func, args, kwargs, stream)
             return None
         known = answer is not None and answer.func is func and not (len(args) > 1 and args[0] is args[1])
@@ -68,6 +67,7 @@ class Clock:
 
     def do(self, work: Work, stream: int) -> None:
         """A stream is given this to do."""
+        self._link.work_begins()
         self.streams[stream][work] += 1
         if (seconds := self._seconds.get(work)) is None:
             seconds = self._seconds[work] = likely_seconds_of(work, self._speed)
@@ -76,11 +76,14 @@ class Clock:
 
     def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stream: int) -> None:
         named = operator(func)
-        self._in_turn |= named.name in IN_TURN
         self._launched += FITTED.launch
         if named.collective is not None:
             self._link.send(named.collective, args, self.now())
-        if named.name == WAIT or argument(func, args, kwargs, "async_op") is False:
+        is_traded = False
+        if named.name == SEND or named.name in RECEIVE:
+            self._link.trade(named.name, args)
+            is_traded = not self._link.is_trading
+        if is_traded or named.name == WAIT or argument(func, args, kwargs, "async_op") is False:
             self._busy[stream] = max(self._busy[stream], self._link.free)
         self._since = self.now()
 
@@ -94,11 +97,11 @@ class Clock:
 
     def likely_seconds(self) -> float | None:
         """Return the seconds that the step probably takes; None where it takes turns with other ranks."""
-        return None if self._in_turn else self._alone() + self._exposed()
+        return None if self._link.takes_turns else self._alone() + self._exposed()
 
     def communication(self) -> str:
         """Return a sentence on what the estimate assumes of other ranks; or ``""``."""
-        return "" if self._in_turn else self._link.sentence(self._exposed())
+        return "" if self._link.takes_turns else self._link.sentence(self._exposed())
 
     def _alone(self) -> float:
         """Seconds without a word to other ranks."""

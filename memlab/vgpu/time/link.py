@@ -4,6 +4,10 @@ Ranks are taken to be numbered machine by machine, and cards of a machine that s
 collective begins when what was launched before it is done, and goes on beside what is launched after it, as NCCL's do:
 DistributedDataParallel's in backward, FSDP's one layer ahead. One that the program waits for at once is waited for, and
 so is the last of a step, before the optimizer.
+
+A rank that receives as much as it sends at the same time, whenever it sends, is taken to be one of a ring, all of which
+do so at once: this takes its own bytes' time, and is waited for. Who sends or receives alone, as a stage of a pipeline
+does at least once in a step, waits for what another rank computes, which a prediction of one rank does not know.
 """
 
 import math
@@ -12,15 +16,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from memlab.tracking.collectives import Collective
-from memlab.tracking.internals import ranks_of_group
 from memlab.units import format_bytes, format_seconds
 from memlab.vgpu.cards import GIGA, Speed
 from memlab.vgpu.facade import CARDS_OF_A_MACHINE
 from memlab.vgpu.time.estimate import FITTED
 
 WAIT = "_c10d_functional.wait_tensor"
-# Who waits for one other rank waits for what that one computes, which a prediction of one rank does not know.
-IN_TURN = {"c10d.send", "c10d.recv_", "c10d.recv_any_source_"}
+SEND = "c10d.send"
+RECEIVE = {"c10d.recv_", "c10d.recv_any_source_"}
 
 
 class Link:
@@ -40,10 +43,12 @@ class Link:
         self._busy = 0.0  # seconds
         self._sent = 0  # bytes
         self._reached = math.inf  # bytes a second of the slowest link
+        self._pending: list[tuple[str, int]] = []  # sent or received alone so far: which, and bytes
+        self._one_sided = False
 
     def send(self, collective: Collective, args: Sequence[Any], now: float) -> None:
         """A collective is launched."""
-        ranks = ranks_of_group(args[collective.group])
+        ranks = collective.ranks(args)
         if len(ranks) == 1:
             return
         sent, reached = collective.sent(tuple(args)), self._between(ranks)
@@ -52,6 +57,28 @@ class Link:
         self._busy += seconds
         self._sent += sent
         self._reached = min(self._reached, reached)
+
+    def trade(self, name: str, args: Sequence[Any]) -> None:
+        """Tensors go to one rank, or come from one: ``c10d.send`` or ``c10d.recv_``."""
+        size = sum(tensor.nbytes for tensor in args[0])
+        if self._pending and self._pending[0][0] != name:
+            self._one_sided |= self._pending.pop(0)[1] != size
+        else:
+            self._pending.append((name, size))
+
+    @property
+    def is_trading(self) -> bool:
+        """Whether something was sent for which nothing has been received yet, or the other way round."""
+        return bool(self._pending)
+
+    def work_begins(self) -> None:
+        """Something is computed: what was not traded by then is not part of a ring."""
+        self._one_sided |= self.is_trading
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether the rank has waited for what another one computes."""
+        return self._one_sided or self.is_trading
 
     def _between(self, ranks: Sequence[int]) -> float:
         """Bytes a second from one of these ranks to the next."""
