@@ -117,8 +117,9 @@ def in_a_ring(device, *, ranks, part=1):
     while True:
         torch.mm(factor, factor)
         if ranks > 1:
-            sends = [distributed.P2POp(distributed.isend, numbers, after)]
-            for work in distributed.batch_isend_irecv([*sends, distributed.P2POp(distributed.irecv, arrived[: NUMBERS // part], before)]):
+            send = distributed.P2POp(distributed.isend, numbers, after)
+            receive = distributed.P2POp(distributed.irecv, arrived[: NUMBERS // part], before)
+            for work in distributed.batch_isend_irecv([send, receive]):
                 work.wait()
         torch.mm(factor, factor)
         yield
