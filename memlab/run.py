@@ -188,7 +188,7 @@ class Run:
         self._peak_reserved: int | None = None
         self._xray: Xray | None = None
         # Bytes, in the last step that was X-rayed; not in what comes after it, until train ends.
-        self._sent, self._sent_between_machines = 0, 0
+        self._sent, self._sent_to_other_machines = 0, 0
         self._least_seconds: float | None = None  # of that step
         self._likely_seconds: float | None = None
         self._every = check_xray(xray) or device.tracks_every_step(self._budget)
@@ -270,7 +270,7 @@ class Run:
             rank=self._device.rank,
             world_size=self._device.world_size,
             sent=self._sent,
-            sent_between_machines=self._sent_between_machines,
+            sent_to_other_machines=self._sent_to_other_machines,
             least_seconds=None if self.oom else self._least_seconds,
             likely_seconds=None if self.oom else self._likely_seconds,
         )
@@ -344,7 +344,7 @@ class Run:
     def _keep_xray(self, index: int) -> int:
         """Keep the X-ray of this step if its peak is the highest so far, or memory ran out; the step's peak."""
         peak = self._tracker.peak
-        self._sent, self._sent_between_machines = self._tracker.sent, self._tracker.sent_between_machines
+        self._sent, self._sent_to_other_machines = self._tracker.sent, self._tracker.sent_to_other_machines
         self._least_seconds, self._likely_seconds = self._tracker.least_seconds, self._tracker.likely_seconds
         best = -1 if self._xray is None else self._xray.peak_allocated
         # Of equal peaks a steady step tells more than the first, which also sets up; later ones tell nothing new.

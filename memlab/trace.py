@@ -113,8 +113,8 @@ class Trace:
         rank: which of the processes that train together this one is, from 0.
         world_size: how many processes train together.
         sent: bytes that this rank sends to others in a step, the last that was X-rayed, with the ring algorithms.
-        sent_between_machines: those of ``sent`` in collectives among ranks of several machines; a predicted machine has
-            eight cards.
+        sent_to_other_machines: those of ``sent`` that leave the rank's machine, where one rank of a ring sends for all
+            of them its share; a predicted machine has eight cards.
         least_seconds: what the predicted card takes for the last step at the very least (``vgpu/time/roofline.py``),
             never a measurement; None where it was measured, or memory ran out.
         likely_seconds: what it probably takes (``vgpu/time/estimate.py``), which may be far off.
@@ -138,7 +138,7 @@ class Trace:
     rank: int = 0
     world_size: int = 1
     sent: int = 0
-    sent_between_machines: int = 0
+    sent_to_other_machines: int = 0
     least_seconds: float | None = None
     likely_seconds: float | None = None
     storages: tuple[Storage, ...] = ()
@@ -342,7 +342,7 @@ _PLAIN_FIELDS = (
     "rank",
     "world_size",
     "sent",
-    "sent_between_machines",
+    "sent_to_other_machines",
     "least_seconds",
     "likely_seconds",
 )

@@ -117,10 +117,9 @@ def _chosen(trace: Trace) -> tuple[object, ...]:
 
 def _sends(trace: Trace) -> str:
     told = f"it sends {format_bytes(trace.sent)} to others in a step"
-    if not trace.sent_between_machines:
+    if not trace.sent_to_other_machines:
         return told
-    far = "all" if trace.sent_between_machines == trace.sent else format_bytes(trace.sent_between_machines)
-    return f"{told}, {far} of it in groups of ranks on several machines"
+    return f"{told}, {format_bytes(trace.sent_to_other_machines)} of it to other machines"
 
 
 def _sentences(parts: list[str]) -> str:

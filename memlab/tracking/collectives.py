@@ -25,6 +25,7 @@ class Collective:
         times: bytes sent for ``n`` bytes, a pair of what they are multiplied with and divided by.
         keeps: whether the tensors are buffers that exist for it, such as the buckets of DistributedDataParallel.
         receiver: which argument is the one rank that it sends to, by its number in the group.
+        is_ring: what a rank sends goes to its neighbour, and on from there; else to each rank its part.
     """
 
     tensors: int
@@ -32,6 +33,7 @@ class Collective:
     times: Callable[[int], tuple[int, int]]
     keeps: bool = True
     receiver: int | None = None
+    is_ring: bool = True
 
     def buffers(self, args: tuple[Any, ...]) -> Iterator[Tensor]:
         """The tensors that it works on, where they are made for it."""
@@ -48,11 +50,20 @@ class Collective:
         ranks = ranks_of_group(args[self.group])
         return ranks if self.receiver is None else [torch.distributed.get_rank(), ranks[args[self.receiver]]]
 
-    def leaves_the_machine(self, args: Sequence[Any]) -> bool:
-        """Return whether ranks of several machines take part; torchrun numbers them machine by machine."""
-        ranks = self.ranks(args)
+    def sent_to_other_machines(self, args: tuple[Any, ...]) -> int:
+        """Bytes of these that leave this rank's machine; torchrun numbers the ranks machine by machine.
+
+        Of a ring, one rank of a machine sends to another machine for all of the group that are there, and each of them
+        counts its share.
+        """
+        ranks, this = self.ranks(args), torch.distributed.get_rank()
         on_each = int(os.environ.get("LOCAL_WORLD_SIZE", torch.distributed.get_world_size()))
-        return len({rank // on_each for rank in ranks}) > 1
+        near = sum(rank // on_each == this // on_each for rank in ranks)
+        if near == len(ranks):
+            return 0
+        if self.receiver is not None:
+            return self.sent(args)
+        return self.sent(args) // near if self.is_ring else self.sent(args) * (len(ranks) - near) // (len(ranks) - 1)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -91,8 +102,8 @@ def _known() -> dict[Any, Collective]:
         c10d._reduce_scatter_base_: Collective(1, 2, _but_its_own),
         c10d.reduce_scatter_: Collective(1, 2, _but_its_own),
         c10d.reduce_scatter_tensor_coalesced_: Collective(1, 2, _but_its_own),
-        c10d.alltoall_: Collective(1, 2, _but_its_own),
-        c10d.alltoall_base_: Collective(1, 2, _but_its_own),
+        c10d.alltoall_: Collective(1, 2, _but_its_own, is_ring=False),
+        c10d.alltoall_base_: Collective(1, 2, _but_its_own, is_ring=False),
         c10d.broadcast_: Collective(0, 1, _once),
         c10d.reduce_: Collective(0, 1, _once),
         c10d.send: Collective(0, 1, _once, keeps=False, receiver=2),
@@ -103,7 +114,7 @@ def _known() -> dict[Any, Collective]:
         functional.all_gather_into_tensor_coalesced: Collective(0, 2, _to_all_others, keeps=False),
         functional.reduce_scatter_tensor: Collective(0, 3, _but_its_own, keeps=False),
         functional.reduce_scatter_tensor_coalesced: Collective(0, 3, _but_its_own, keeps=False),
-        functional.all_to_all_single: Collective(0, 3, _but_its_own, keeps=False),
+        functional.all_to_all_single: Collective(0, 3, _but_its_own, keeps=False, is_ring=False),
         functional.broadcast: Collective(0, 2, _once, keeps=False),
     }
 

@@ -103,7 +103,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._start_events()
         self._flops.total = 0
         self.sent = 0  # bytes, to other ranks in the step that is tracked, or was last
-        self.sent_between_machines = 0  # of these
+        self.sent_to_other_machines = 0  # of these
         self._phase = Phase.OTHER
         self._marks = Marks()
         self._recomputing = False  # backward runs a part of the forward again
@@ -218,9 +218,8 @@ class Tracker(Storages, TorchDispatchMode):
         if known.formula:
             self._flops.count(known.formula, func, args, kwargs, out)
         if known.collective:
-            self.sent += (sent := known.collective.sent(args))
-            if sent and known.collective.leaves_the_machine(args):
-                self.sent_between_machines += sent
+            self.sent += known.collective.sent(args)
+            self.sent_to_other_machines += known.collective.sent_to_other_machines(args)
             self._mark_unknown(known.collective.buffers(args), Category.COMMUNICATION)
         return out
 

@@ -101,7 +101,7 @@ def test_what_many_ranks_would_take_and_send_is_predicted():
     session.choose("world_size", 64)
     wait_for(lambda: "rank 0 of 64" in session.screen.sentence)
     sent = 2 * 63 * 4 * 16 // 64  # the ring algorithm's part of what is reduced to all
-    told = f"it sends {sent} B to others in a step, all of it in groups of ranks on several machines."
+    told = f"it sends {sent} B to others in a step, {sent // 8} B of it to other machines."
     assert f"That is rank 0 of 64; {told}" in session.screen.sentence
 
 

@@ -132,8 +132,24 @@ def summed_on_a_mesh(device, *, side):
 def test_what_leaves_the_machine_is_what_goes_to_ranks_of_others():
     inside, outside = (predict(summed_on_a_mesh, world_size=64, side=side, steps=1) for side in ("tensor", "data"))
     assert inside.sent == outside.sent == 2 * 4 * 64 * 7 // 8
-    assert (inside.sent_between_machines, outside.sent_between_machines) == (0, outside.sent)
-    assert predict(summed_on_a_mesh, world_size=8, side="tensor", steps=1).sent_between_machines == 0
+    assert (inside.sent_to_other_machines, outside.sent_to_other_machines) == (0, outside.sent)
+    assert predict(summed_on_a_mesh, world_size=8, side="tensor", steps=1).sent_to_other_machines == 0
+
+
+def test_of_a_ring_over_machines_each_rank_counts_its_share():
+    trace = predict(replicated, world_size=64)
+    assert trace.sent_to_other_machines == pytest.approx(trace.sent / 8, abs=DEPTH)
+
+
+def exchanged(device):
+    parts = torch.ones(16, 64, device=device)
+    distributed.all_to_all_single(torch.empty_like(parts), parts)
+    yield parts.sum()
+
+
+def test_what_each_rank_sends_to_each_leaves_where_the_receiver_is_elsewhere():
+    trace = predict(exchanged, world_size=16, steps=1)
+    assert (trace.sent, trace.sent_to_other_machines) == (15 * 256, 8 * 256)
 
 
 def handed_on(device):
@@ -145,7 +161,7 @@ def handed_on(device):
 @pytest.mark.parametrize(("global_rank", "leaves"), [(3, False), (7, True), (15, True)])
 def test_a_message_leaves_the_machine_with_its_receiver(global_rank, leaves):
     trace = predict(handed_on, world_size=16, global_rank=global_rank, steps=1)
-    assert (trace.sent, trace.sent_between_machines) == (256, 256 * leaves)
+    assert (trace.sent, trace.sent_to_other_machines) == (256, 256 * leaves)
 
 
 def normed_in_parts(device):

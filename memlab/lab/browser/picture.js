@@ -626,7 +626,7 @@ export class Picture {
     const { step, shown } = this;
     const { trace } = step;
     const number = trace.oom ? "out of memory" : `${trace.is_lower_bound ? "at least " : ""}${formatBytes(step.peak)}`;
-    const far = trace.sent_between_machines ? `, ${formatBytes(trace.sent_between_machines)} between machines` : "";
+    const far = trace.sent_to_other_machines ? `, ${formatBytes(trace.sent_to_other_machines)} to other machines` : "";
     const sent = trace.sent && !trace.oom ? [`sends ${formatBytes(trace.sent)} a step${far}`] : [];
     const words = [shown.origin, ...this.limitWords(), ...sent, ...this.comparison()];
     this.settings.replaceChildren(element("b", {}, shown.heading), this.a ? `  beside A: ${this.nameOfA()}` : "");
