@@ -68,7 +68,7 @@ class Link:
 
     @property
     def is_trading(self) -> bool:
-        """Whether something was sent for which nothing has been received yet, or the other way round."""
+        """Something was sent for which nothing has been received yet, or the other way round."""
         return bool(self._pending)
 
     def work_begins(self) -> None:
@@ -77,7 +77,7 @@ class Link:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether the rank has waited for what another one computes."""
+        """The rank has waited for what another one computes."""
         return self._one_sided or self.is_trading
 
     def _between(self, ranks: Sequence[int]) -> float:
