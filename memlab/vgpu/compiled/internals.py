@@ -27,7 +27,8 @@ from torch._dynamo.variables.misc import PythonModuleVariable
 from torch._dynamo.variables.optimizer import OptimizerVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._functorch import config as functorch_config
-from torch._inductor import compile_fx, scheduler
+from torch._functorch._aot_autograd import autograd_cache
+from torch._inductor import codecache, compile_fx, scheduler
 from torch._inductor import config as inductor_config
 from torch._inductor import utils as inductor_utils
 from torch._inductor.codecache import CacheBase, PyCodeCache
@@ -55,6 +56,7 @@ modules_that_decompose = [
     module for module in (functional_tensor, proxies, fake_tensor) if hasattr(module, "autograd_would_have_decomposed")
 ]
 InductorBackend = torch._TorchCompileInductorWrapper
+modules_with_caches = (codecache, autograd_cache)
 # What the compiler asks of a card once in a process, and remembers.
 asked_once = ((DeviceProperties, "create"), (CacheBase, "get_system"), (inductor_utils, "is_big_gpu"))
 
@@ -80,6 +82,7 @@ __all__ = [
     "VariableBuilder",
     "asked_once",
     "capturing",
+    "codecache",
     "compile_fx",
     "compiler_for",
     "compiler_of_whole_graphs",
@@ -94,6 +97,7 @@ __all__ = [
     "innermost_backend",
     "modules",
     "modules_that_decompose",
+    "modules_with_caches",
     "pad_mm",
     "pgo",
     "proxies",

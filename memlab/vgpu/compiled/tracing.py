@@ -5,10 +5,13 @@ prediction's own have (``names.py``), so that autograd runs and operators go CUD
 the card is answered from the virtual one, and the Python that it writes is played (``wrapper.py``).
 """
 
+import atexit
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -56,19 +59,24 @@ def as_the_loop(seeing: AbstractContextManager[None]) -> Iterator[None]:
 
 @contextmanager
 def settings() -> Iterator[None]:
-    """The compiler's settings: nothing is read from files of other runs or written for them, nor in other processes."""
+    """The compiler's settings: nothing is read from files of other runs or written for them, nor in other processes.
+
+    What one prediction has compiled is there for the next of this process: PyTorch's own caches decide what is the same.
+    """
     with ExitStack() as stack:
         stack.enter_context(internals.dynamo_config.patch(automatic_dynamic_local_pgo=False))
         stack.enter_context(
             internals.functorch_config.patch(
-                enable_autograd_cache=False,
+                enable_autograd_cache=True,
                 # Backward is compiled when forward is, and not at its first run: that would be outside of all this.
                 force_non_lazy_backward_lowering=True,
                 # A recomputed dropout's random state, as a tensor of the host and not as CUDA's generator.
                 graphsafe_rng_functionalization=False,
             )
         )
-        stack.enter_context(internals.inductor_config.patch(fx_graph_cache=False, compile_threads=1))
+        stack.enter_context(
+            internals.inductor_config.patch(fx_graph_cache=True, fx_graph_remote_cache=False, compile_threads=1)
+        )
         yield
 
 
@@ -125,10 +133,10 @@ def changes(prediction: Prediction, seeing: Callable[[], AbstractContextManager[
     yield internals.compile_fx, "is_tf32_warning_applicable", _here(lambda graph: False, is_applicable)
     # What it would write for a report of a defect, it asks nvcc and the driver for.
     yield internals.reports, "save_graph_repro", _here(lambda *_, **__: None, internals.reports.save_graph_repro)
-    load = internals.PyCodeCache.load
-    yield internals.PyCodeCache, "load", staticmethod(_here(_not_loaded, load))
-    written = internals.GraphLowering._compile_to_module_lines
-    yield internals.GraphLowering, "_compile_to_module_lines", _here(partial(_played, prediction.launch), written)
+    load = internals.PyCodeCache.load_by_key_path
+    yield internals.PyCodeCache, "load_by_key_path", staticmethod(_here(partial(_played, prediction.launch), load))
+    for module in internals.modules_with_caches:
+        yield module, "cache_dir", _here(_folder_of_this_process, module.cache_dir)
 
 
 def _here(answer: Answer, real: Answer) -> Answer:
@@ -326,12 +334,16 @@ def _aside_on_the_host(aside: Answer) -> Answer:
     return set_aside
 
 
-def _not_loaded(text: str, *args: Any, **kwargs: Any) -> ModuleType:
-    """The module of a template's kernel (FlexAttention), which only a clock on the card would run."""
-    module = ModuleType("memlab_kernel")
-    vars(module).update(__file__=module.__name__, key=str(hash(text)))
-    return module
+def _played(launch: Launch, key: str, path: str, linemap: Any = None, attrs: Any = None, **options: Any) -> ModuleType:
+    if attrs is None:  # a template's kernel (FlexAttention), which only a clock on the card would run
+        module = ModuleType("memlab_kernel")
+        vars(module).update(__file__=path, key=key)
+        return module
+    return played(Path(path).read_text(encoding="utf-8"), attrs, launch)
 
 
-def _played(launch: Launch, graph: Any, code: Any) -> ModuleType:
-    return played(code.value, {**graph.constants, **graph.torchbind_constants}, launch)
+@cache
+def _folder_of_this_process() -> str:
+    folder = TemporaryDirectory(prefix="memlab-compiled-")
+    atexit.register(folder.cleanup)
+    return folder.name

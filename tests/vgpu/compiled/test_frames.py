@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 import torch
 from torch import distributed, nn
+from torch._inductor.graph import GraphLowering
 
 from memlab import predict
 
@@ -297,3 +298,25 @@ def test_the_time_of_a_compiled_step_is_that_of_what_it_moves():
 
     eager, compiled = (predict(gelu, gpu="A100-40GB", compiled=compiled) for compiled in (False, True))
     assert 0.2 < compiled.likely_seconds / eager.likely_seconds < 0.9
+
+
+def test_the_same_code_is_not_compiled_again_for_the_same_card(monkeypatch):
+    def with_other_code(device, *, rows=24):
+        run = own_function()
+        weight = torch.ones(rows, 1208, device=device, requires_grad=True)  # of sizes that no other test has
+        while True:
+            loss = run(weight).sum()
+            loss.backward()
+            weight.grad = None
+            yield loss
+
+    written = []
+    codegen = GraphLowering.codegen
+    monkeypatch.setattr(GraphLowering, "codegen", lambda self: written.append(self) or codegen(self))
+    first, again = (predict(with_other_code, gpu="A100-40GB", steps=2) for _ in range(2))
+    assert len(written) == 2  # forward and backward
+    assert again.events == first.events
+    predict(with_other_code, gpu="H100", steps=2)
+    assert len(written) == 4
+    predict(with_other_code, gpu="A100-40GB", steps=2, rows=40)
+    assert len(written) == 6
