@@ -6,12 +6,14 @@ the card is answered from the virtual one, and the Python that it writes is play
 """
 
 import atexit
+import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from types import ModuleType
 from typing import Any
 
@@ -61,7 +63,7 @@ def as_the_loop(seeing: AbstractContextManager[None]) -> Iterator[None]:
 def settings() -> Iterator[None]:
     """The compiler's settings: nothing is read from files of other runs or written for them, nor in other processes.
 
-    What one prediction has compiled is there for the next of this process: PyTorch's own caches decide what is the same.
+    What one prediction has compiled is there for the next of this process: PyTorch's caches decide what is the same.
     """
     with ExitStack() as stack:
         stack.enter_context(internals.dynamo_config.patch(automatic_dynamic_local_pgo=False))
@@ -344,6 +346,11 @@ def _played(launch: Launch, key: str, path: str, linemap: Any = None, attrs: Any
 
 @cache
 def _folder_of_this_process() -> str:
-    folder = TemporaryDirectory(prefix="memlab-compiled-")
-    atexit.register(folder.cleanup)
-    return folder.name
+    folder, maker = mkdtemp(prefix="memlab-compiled-"), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == maker:  # and no fork of it, which may end before
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
