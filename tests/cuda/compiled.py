@@ -19,7 +19,7 @@ from tests.environments import ROOT
 from tests.vgpu.compiled.loops import LOOPS
 
 FILE = ROOT / "tests" / "vgpu" / "compiled" / "recorded.json"
-CARDS = ("T4", "A100-40GB", "H100")
+CARDS = ("T4", "A100-40GB", "H100", "RTX 5090", "B200")
 STEPS = 4
 
 
@@ -67,7 +67,9 @@ def compare(cards: list[str]) -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cards", nargs="*", help="default: those in the file; T4, A100-40GB, H100 with --write")
+    parser.add_argument(
+        "cards", nargs="*", help="default: those in the file; with --write T4, A100-40GB, H100, RTX 5090 and B200"
+    )
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--measure", metavar="LOOP")
     options = parser.parse_args()
