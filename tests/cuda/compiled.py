@@ -6,6 +6,7 @@ time kernels on the card, which takes memory; in the second, what was chosen is 
 """
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
@@ -56,6 +57,7 @@ def compare(cards: list[str]) -> None:
     from memlab import predict
 
     recorded = json.loads(FILE.read_text())
+    gc.disable()  # as in a process that has just begun: what the compiler leaves in cycles is there in the next steps
     for card in cards or recorded:
         for name, bytes_taken in recorded[card].items():
             trace = predict(LOOPS[name], gpu=card, steps=STEPS)
@@ -67,9 +69,7 @@ def compare(cards: list[str]) -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "cards", nargs="*", help="default: those in the file; with --write T4, A100-40GB, H100, RTX 5090 and B200"
-    )
+    parser.add_argument("cards", nargs="*", help=f"default: those in the file; with --write {', '.join(CARDS)}")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--measure", metavar="LOOP")
     options = parser.parse_args()
