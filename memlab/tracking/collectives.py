@@ -6,6 +6,7 @@ scattered. What is sent from one rank to another counts once, at the sender.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,25 +46,31 @@ class Collective:
         multiplied, divided = self.times(ranks)
         return sum(tensor.nbytes for tensor in _tensors(args[self.tensors])) * multiplied // divided if ranks > 1 else 0
 
-    def ranks(self, args: Sequence[Any]) -> list[int]:
-        """Return the ranks that take part, by their numbers among all."""
+    def machines(self, args: Sequence[Any]) -> Counter[int]:
+        """Return how many of the ranks that take part each machine has."""
         ranks = ranks_of_group(args[self.group])
-        return ranks if self.receiver is None else [torch.distributed.get_rank(), ranks[args[self.receiver]]]
+        if self.receiver is not None:
+            ranks = [torch.distributed.get_rank(), ranks[args[self.receiver]]]
+        return Counter(map(_machine, ranks))
 
     def sent_to_other_machines(self, args: tuple[Any, ...]) -> int:
-        """Bytes of these that leave this rank's machine; torchrun numbers the ranks machine by machine.
+        """Bytes of these that leave this rank's machine.
 
         Of a ring, one rank of a machine sends to another machine for all of the group that are there, and each of them
         counts its share.
         """
-        ranks, this = self.ranks(args), torch.distributed.get_rank()
-        on_each = int(os.environ.get("LOCAL_WORLD_SIZE", torch.distributed.get_world_size()))
-        near = sum(rank // on_each == this // on_each for rank in ranks)
-        if near == len(ranks):
+        machines = self.machines(args)
+        if len(machines) == 1:
             return 0
+        sent, near, ranks = self.sent(args), machines[_machine(torch.distributed.get_rank())], machines.total()
         if self.receiver is not None:
-            return self.sent(args)
-        return self.sent(args) // near if self.is_ring else self.sent(args) * (len(ranks) - near) // (len(ranks) - 1)
+            return sent
+        return sent // near if self.is_ring else sent * (ranks - near) // (ranks - 1)
+
+
+def _machine(rank: int) -> int:
+    """The number of a rank's machine: torchrun numbers the ranks machine by machine."""
+    return rank // int(os.environ.get("LOCAL_WORLD_SIZE", torch.distributed.get_world_size()))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

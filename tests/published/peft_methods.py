@@ -27,21 +27,13 @@ from memlab.errors import Unpredictable
 from memlab.files import write_atomically
 from memlab.finetuning import MODELS
 from memlab.lab.recorded import folder
+from tests.published.llama import config
 
 PUBLISHED: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text())
 FITTED = "lora rank32"
 LONGEST, MEAN = 684, 220  # tokens of a text with its padding, fitted
 BATCH = 4
-SIZES = MODELS["Llama-3.2-3B"]
-LLAMA = transformers.LlamaConfig(
-    vocab_size=SIZES["vocabulary"],
-    hidden_size=SIZES["width"],
-    intermediate_size=SIZES["hidden"],
-    num_hidden_layers=SIZES["depth"],
-    num_attention_heads=SIZES["heads"],
-    num_key_value_heads=SIZES["kv_heads"],
-    tie_word_embeddings=True,
-)
+LLAMA = config(MODELS["Llama-3.2-3B"])
 
 
 def adapted(device: torch.device, method: dict[str, Any]) -> torch.nn.Module:
@@ -52,9 +44,11 @@ def adapted(device: torch.device, method: dict[str, Any]) -> torch.nn.Module:
         return model
     kind = PEFT_TYPE_TO_CONFIG_MAPPING[method["config"]["peft_type"]]
     known = inspect.signature(kind).parameters  # peft's of today may have lost some
-    config = kind(**{name: value for name, value in method["config"].items() if name in known and name != "peft_type"})
-    config.task_type = "CAUSAL_LM"
-    return get_peft_model(model, config, autocast_adapter_dtype=method.get("autocast_adapter_dtype", True))
+    settings = kind(
+        **{name: value for name, value in method["config"].items() if name in known and name != "peft_type"}
+    )
+    settings.task_type = "CAUSAL_LM"
+    return get_peft_model(model, settings, autocast_adapter_dtype=method.get("autocast_adapter_dtype", True))
 
 
 def batch(length: int, device: torch.device) -> dict[str, Any]:

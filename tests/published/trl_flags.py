@@ -22,6 +22,7 @@ from memlab.files import write_atomically
 from memlab.lab.recorded import folder
 from memlab.nets import LLAMA_1B
 from memlab.script import Script
+from tests.published.llama import config
 
 SCRIPT = Path(__file__).with_name("sft_script.py")
 GPU = "RTX 4090"
@@ -38,17 +39,8 @@ LADDER = [
 
 def write_model(where: str) -> None:
     """Write a Llama 1B of zeros, as transformers reads it."""
-    config = transformers.LlamaConfig(
-        vocab_size=LLAMA_1B["vocabulary"],
-        hidden_size=LLAMA_1B["width"],
-        intermediate_size=LLAMA_1B["hidden"],
-        num_hidden_layers=LLAMA_1B["depth"],
-        num_attention_heads=LLAMA_1B["heads"],
-        num_key_value_heads=LLAMA_1B["kv_heads"],
-        tie_word_embeddings=True,
-    )
     with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+        model = transformers.LlamaForCausalLM(config(LLAMA_1B)).to(torch.bfloat16)
     model = model.to_empty(device="cpu")
     for parameter in model.parameters():
         parameter.data.zero_()

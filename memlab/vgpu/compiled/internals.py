@@ -35,7 +35,6 @@ from torch._inductor.codecache import CacheBase, PyCodeCache
 from torch._inductor.constant_folding import ConstantFolder
 from torch._inductor.fx_passes import pad_mm
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
-from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.virtualized import V
 from torch._subclasses import fake_tensor, functional_tensor
@@ -66,7 +65,6 @@ __all__ = [
     "ConvertFrameReturn",
     "CudaInterface",
     "FunctionalTensor",
-    "GraphLowering",
     "InductorBackend",
     "InstructionTranslatorBase",
     "InternalTorchDynamoError",
@@ -82,7 +80,6 @@ __all__ = [
     "VariableBuilder",
     "asked_once",
     "capturing",
-    "codecache",
     "compile_fx",
     "compiler_for",
     "compiler_of_whole_graphs",

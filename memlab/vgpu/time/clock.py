@@ -79,10 +79,7 @@ class Clock:
         self._launched += FITTED.launch
         if named.collective is not None:
             self._link.send(named.collective, args, self.now())
-        is_traded = False
-        if named.name == SEND or named.name in RECEIVE:
-            self._link.trade(named.name, args)
-            is_traded = not self._link.is_trading
+        is_traded = (named.name == SEND or named.name in RECEIVE) and self._link.trade(named.name, args)
         if is_traded or named.name == WAIT or argument(func, args, kwargs, "async_op") is False:
             self._busy[stream] = max(self._busy[stream], self._link.free)
         self._since = self.now()

@@ -48,41 +48,40 @@ class Link:
 
     def send(self, collective: Collective, args: Sequence[Any], now: float) -> None:
         """A collective is launched."""
-        ranks = collective.ranks(args)
-        if len(ranks) == 1:
+        machines = collective.machines(args)
+        if machines.total() == 1:
             return
-        sent, reached = collective.sent(tuple(args)), self._between(ranks)
-        seconds = sent / (FITTED.link * reached) + FITTED.hop * math.ceil(math.log2(len(ranks)))
+        sent, reached = collective.sent(tuple(args)), self._between(machines)
+        seconds = sent / (FITTED.link * reached) + FITTED.hop * math.ceil(math.log2(machines.total()))
         self.free = max(self.free, now) + seconds
         self._busy += seconds
         self._sent += sent
         self._reached = min(self._reached, reached)
 
-    def trade(self, name: str, args: Sequence[Any]) -> None:
-        """Tensors go to one rank, or come from one: ``c10d.send`` or ``c10d.recv_``."""
+    def trade(self, name: str, args: Sequence[Any]) -> bool:
+        """Tensors go to one rank, or come from one: ``c10d.send`` or ``c10d.recv_``.
+
+        Returns:
+            Whether as many have gone as have come by now.
+        """
         size = sum(tensor.nbytes for tensor in args[0])
         if self._pending and self._pending[0][0] != name:
             self._one_sided |= self._pending.pop(0)[1] != size
         else:
             self._pending.append((name, size))
-
-    @property
-    def is_trading(self) -> bool:
-        """Something was sent for which nothing has been received yet, or the other way round."""
-        return bool(self._pending)
+        return not self._pending
 
     def work_begins(self) -> None:
         """Something is computed: what was not traded by then is not part of a ring."""
-        self._one_sided |= self.is_trading
+        self._one_sided |= bool(self._pending)
 
     @property
     def takes_turns(self) -> bool:
         """The rank has waited for what another one computes."""
-        return self._one_sided or self.is_trading
+        return self._one_sided or bool(self._pending)
 
-    def _between(self, ranks: Sequence[int]) -> float:
-        """Bytes a second from one of these ranks to the next."""
-        machines = Counter(rank // CARDS_OF_A_MACHINE for rank in ranks)
+    def _between(self, machines: Counter[int]) -> float:
+        """Bytes a second from one rank to the next, of as many as each of these machines has."""
         if len(machines) == 1:
             return self._speed.link
         return min(self._speed.link, self._speed.network * min(machines.values()) / CARDS_OF_A_MACHINE)
