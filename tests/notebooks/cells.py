@@ -104,25 +104,41 @@ def _only_tells(statement: ast.stmt) -> bool:
 
 @dataclass(frozen=True)
 class Names:
-    """The global names that code makes, needs from other code at once, and needs when its functions are called."""
+    """The global names that code makes, needs from other code at once, and needs when its functions are called.
+
+    Attributes:
+        made: those that it gives a value, or may.
+        surely: those of them that do not hang on an ``if``: no earlier value of theirs is needed.
+        used: those that have to be there before it.
+        within: those that its functions use.
+    """
 
     made: Set[str]
+    surely: Set[str]
     used: Set[str]
     within: Set[str]
 
     def before(self, names: Set[str]) -> Set[str]:
         """Return the names needed before this code, where ``names`` are needed after it."""
-        return (names - self.made) | self.used
+        return (names - self.surely) | self.used
 
 
 def _names(source: str) -> Names:
-    made, used, within = set(), set(), set()
+    made, surely, used, within = set(), set(), set(), set()
     for statement in ast.parse(source).body:
         table = symtable.symtable(ast.unparse(statement), "<cell>", "exec")
-        used |= (set(_used(table)) - _counted(statement) | _updated(statement)) - made
+        used |= (set(_used(table)) - _counted(statement) | _updated(statement)) - surely
         within |= {name for inner in table.get_children() for name in _used(inner)}
-        made |= {name.get_name() for name in table.get_symbols() if name.is_assigned() or name.is_imported()}
-    return Names(made, used, within)
+        its = {name.get_name() for name in table.get_symbols() if name.is_assigned() or name.is_imported()}
+        made |= its
+        surely |= _in_both(statement) if isinstance(statement, ast.If) else its
+    return Names(made, surely, used, within)
+
+
+def _in_both(condition: ast.If) -> Set[str]:
+    """The names that both branches make."""
+    yes, no = (_names(ast.unparse(ast.Module(branch, []))).surely for branch in (condition.body, condition.orelse))
+    return yes & no
 
 
 def _counted(statement: ast.stmt) -> set[str]:

@@ -11,6 +11,13 @@ def test_only_the_cells_that_are_needed_run():
     assert cells.needed(notebook, wanted) == ["a = 1", "def f(b):\n    return a + b", "c = f(0)", "assert c"]
 
 
+def test_what_an_if_may_change_has_a_value_before():
+    size = "size = 1\nlarge, little = 2, 3\nif size == 1:\n    large = 4"
+    both = "if size:\n    large = 5\nelse:\n    large = 6"
+    assert cells.needed([size, "large"], ["large"]) == [size, "large"]
+    assert cells.needed(["large = 1", "size = 1", both, "large"], ["large"]) == ["size = 1", both, "large"]
+
+
 def test_of_a_needed_cell_only_the_needed_statements_run():
     notebook = [
         "a = 1\nif a:\n    a += 1",
