@@ -6,7 +6,10 @@ import re
 import pytest
 
 from memlab.lab.page import Point, combinations
+from memlab.lab.page.grid import MOST_POINTS
 from memlab.lab.page.html import unpacked
+from tests.notebooks.apart import apart
+from tests.notebooks.cells import NOTEBOOKS
 from tests.site import grids
 from tests.site.grids import Progress, begin, complete, panels, time_text
 from tests.site.kept import Kept
@@ -150,3 +153,14 @@ def test_what_is_kept_is_read_again_and_half_a_line_costs_that_line_alone(tmp_pa
     again.get({"batch_size": 2}, lambda: 2)
     assert Kept(file).get({"batch_size": 2}, lambda: 1 / 0) == 2
     assert len(Kept(file).seconds) == 3
+
+
+def places(notebook):
+    return [len(list(combinations(panel.axes))) for panel in panels(notebook)]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_lab_has_a_page_of_its_own(notebook):
+    counts = apart(places, notebook)
+    assert counts
+    assert max(counts) <= MOST_POINTS

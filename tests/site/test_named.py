@@ -4,6 +4,7 @@ import pytest
 
 from memlab import Lab
 from memlab.lab.checks import OWN_MODEL
+from memlab.lab.page.grid import MODEL
 from tests.lab.loops import train
 from tests.site.named import named, runs
 
@@ -42,8 +43,8 @@ def session():
         ("In `bf16`, with `bf16x`.", [("precision", "bf16")]),
         ("Both precisions.", [("precision", "fp32"), ("precision", "bf16")]),
         ("A T4, an A100, and an RTX 3060.", [("gpu", "A100-40GB"), ("gpu", "T4"), ("gpu", "RTX 3060")]),
-        ("Choose GPT-2 medium beside *model*.", [("model", "GPT-2 small"), ("model", "GPT-2 medium")]),
-        (f"*{OWN_MODEL}*", [("model", OWN_MODEL)]),
+        ("Choose GPT-2 medium beside *model*.", [(MODEL, "GPT-2 small"), (MODEL, "GPT-2 medium")]),
+        (f"*{OWN_MODEL}*", [(MODEL, OWN_MODEL)]),
         ("A layer, `blocks.11.mlp.2`, of 12% in 8 steps.", []),
     ],
 )

@@ -115,7 +115,7 @@ async function start(panel) {
     const apart = (run) => Object.keys(run.settings).filter((name) => run.settings[name] !== chosen[name]).length;
     const [nearest] = runs.toSorted((one, other) => apart(one) - apart(other));
     axes.forEach((axis, i) => {
-      const place = axis.name === "model" ? axis.values.length - 1 : axis.values.indexOf(nearest.settings[axis.name]);
+      const place = axis.name === "of-model" ? axis.values.length - 1 : axis.values.indexOf(nearest.settings[axis.name]);
       if (place >= 0) controls[i].put(place);
     });
     link();

@@ -605,7 +605,7 @@ export class Picture {
     this.chart.draw(step, this.other, {
       limits, alone: this.alone, byTime: timed && this.byTime, hidden: shown.hidden,
       size: presenting ? Math.min(Math.max(14, innerHeight / 30), 24) : 14,
-      height: presenting ? this.room() : Math.min(Math.max(250, 0.36 * innerHeight), 480),
+      height: presenting ? this.room() : Math.min(Math.max(200, 0.36 * innerHeight), 480),
       marks: this.pinned ? ["B", "A"] : ["", this.predicted ? "predicted" : ""],
     });
     this.axisButton.textContent = this.byTime ? "by event" : "by time";

@@ -21,9 +21,10 @@ from memlab.text import message
 from memlab.trace import Trace
 from memlab.vgpu import find_card
 
-CARD, MODEL = "gpu", "model"  # axes beside the settings of train
-MOST_POINTS = 240
+CARD, MODEL = "gpu", "of-model"  # axes beside the settings of train, which may have a "model" among them
+MOST_POINTS = 256
 LEAST_PLACES, MOST_PLACES = 3, 17  # of a slider
+LEAST_OPTIONS = 2  # of a menu
 
 
 @dataclass(frozen=True)
@@ -79,19 +80,20 @@ def choose_axes(
 ) -> tuple[Axis, ...]:
     """The controls of a panel, with so few places for each slider that there are at most so many combinations.
 
-    Menus are whole, a slider has where the panel begins and the end that is further away, and the panel's own card is
-    there. As long as there is room come, in this order: the other ends, what is named, a third place for each slider,
-    the cards, all steps of a slider whose steps double, and values in the widest gaps.
+    Menus are whole where there is room for all of them: else the longest lose values first, those that are not named
+    before those that are. A slider has where the panel begins and the end that is further away, and the panel's own
+    card is there. As long as there is room come, in this order: the other ends, what is named, a third place for each
+    slider, the cards, all steps of a slider whose steps double, and values in the widest gaps.
 
     Args:
         named: values that a text speaks of, each with the name of its control, the most important first. With a
-            ``"model"`` among them there is a menu of models: the first, those that are named, and what Run trains.
+            :data:`MODEL` among them there is a menu of models: the first, those that are named, and what Run trains.
 
     Raises:
         BadValue: what must be there has more combinations, or a card is unknown.
     """
     order = [find_card(card).name for card in cards]
-    places = _Places(session, most, has_models=any(name == MODEL for name, _ in named))
+    places = _Places(session, most, named)
     ends = [(name, end) for name, choice in places.sliders.items() for end in _ends(choice)]
     for name, value in [*ends, *named]:
         places.add(name, value)
@@ -111,16 +113,24 @@ def choose_axes(
 class _Places:
     """The values of each control that are on a page: of all combinations no more than ``most``."""
 
-    def __init__(self, session: Session, most: int, *, has_models: bool):
+    def __init__(self, session: Session, most: int, named: Sequence[tuple[str, Any]]):
         self.session, self.most = session, most
         self.settings, choices = session.screen.settings, session.choices
         self.kept = {name: _least(choice, self.settings[name]) for name, choice in choices.items()}
         self.sliders = {name: choice for name, choice in choices.items() if isinstance(choice, Range | Doubling)}
-        if has_models:
+        if any(name == MODEL for name, _ in named):
             self.kept[MODEL] = _once(session.model, list(session.models)[-1])
         self.kept[CARD] = [session.gpu]
-        if math.prod(map(len, self.kept.values())) > most:
-            raise BadValue(f"{most} points are too few for the menus of {session.title!r}: allow more.")
+        menus = {
+            name: _once(self.settings[name], *(value for other, value in named if other == name), *choice.options)
+            for name, choice in choices.items()
+            if isinstance(choice, OneOf) and name not in self.sliders
+        }
+        while math.prod(map(len, self.kept.values())) > most:
+            longest = max(menus, key=self.count, default="")
+            if not longest or self.count(longest) <= LEAST_OPTIONS:
+                raise BadValue(f"{most} points are too few for the menus of {session.title!r}: allow more.")
+            self.kept[longest] = menus[longest][: self.count(longest) - 1]
 
     def count(self, name: str) -> int:
         """Return the number of values that a control has."""
@@ -148,7 +158,7 @@ class _Places:
             yield Axis(name, choice.label, kind, tuple(values), values.index(self.settings[name]))
         if MODEL in self.kept:
             models = [name for name in self.session.models if name in self.kept[MODEL]]
-            yield Axis(MODEL, MODEL, "menu", tuple(models), models.index(self.session.model))
+            yield Axis(MODEL, "model", "menu", tuple(models), models.index(self.session.model))
         names = sorted(self.kept[CARD], key=lambda name: cards.index(name) if name in cards else -1)
         yield Axis(CARD, "predict for", "menu", tuple(names), names.index(self.session.gpu))
 

@@ -101,6 +101,24 @@ def test_cards_go_where_a_slider_would_have_two_places():
     assert (len(batch.values), cards.values, cards.start) == (3, ("T4", "H100"), 1)
 
 
+def test_the_longest_menu_loses_values_and_those_that_are_named_last():
+    session = lab(compiled=bool, optimizer=["SGD", "Adam", "AdamW", "Adagrad"])
+    _, menu, _ = choose_axes(session, ["T4"], most=4, named=[("optimizer", "AdamW")])
+    assert (menu.values, menu.start) == (("SGD", "AdamW"), 0)
+    _, menu, _ = choose_axes(session, ["T4"], most=7, named=[("optimizer", "AdamW")])
+    assert menu.values == ("SGD", "Adam", "AdamW")
+
+
+def test_a_setting_may_be_called_model_beside_a_menu_of_models():
+    def train(device, batch_size=8, width=16, model="plain"):
+        yield from step(device, batch_size, width, False, "SGD")
+
+    models = {"wide": {"width": 32}}
+    session = Lab(train, batch_size=(1, 64), model=["plain", "checkpointed"], models=models).session
+    _, own, menu, _ = choose_axes(session, ["T4"], named=[(MODEL, OWN_MODEL)])
+    assert (own.values, menu.values) == (("plain", "checkpointed"), ("wide", OWN_MODEL))
+
+
 def test_too_few_points_are_refused():
     with pytest.raises(BadValue, match="3 points are too few for the menus"):
         choose_axes(lab(batch_size=(1, 64), optimizer=["SGD", "Adam"]), ["T4", "H100"], most=3)
