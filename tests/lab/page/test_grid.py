@@ -110,11 +110,11 @@ def test_the_longest_menu_loses_values_and_those_that_are_named_last():
 
 
 def test_a_setting_may_be_called_model_beside_a_menu_of_models():
-    def train(device, batch_size=8, width=16, model="plain"):
-        yield from step(device, batch_size, width, False, "SGD")
+    def with_model(device, batch_size=8, width=16, model="plain"):
+        yield from train(device, batch_size=batch_size, width=width)
 
     models = {"wide": {"width": 32}}
-    session = Lab(train, batch_size=(1, 64), model=["plain", "checkpointed"], models=models).session
+    session = Lab(with_model, batch_size=(1, 64), model=["plain", "checkpointed"], models=models).session
     _, own, menu, _ = choose_axes(session, ["T4"], named=[(MODEL, OWN_MODEL)])
     assert (own.values, menu.values) == (("plain", "checkpointed"), ("wide", OWN_MODEL))
 
