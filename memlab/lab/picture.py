@@ -1,20 +1,13 @@
-"""The picture as a widget: what the browser draws (``browser/picture.js``), and a still one where it cannot."""
+"""The picture as a widget: what the browser draws (``browser/``), and a still one where it cannot."""
 
 import json
 from collections.abc import Callable, Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import anywidget
 from traitlets import Bool, Dict, List, Unicode
 
-
-@cache
-def browser_file(name: str) -> str:
-    """A file of ``browser/``, as text."""
-    return (files("memlab.lab.browser") / name).read_text(encoding="utf-8")
-
+from memlab.lab.browser import script
 
 # As one text: ipywidgets looks at each value of lists and dictionaries, which took as long as the rest of a redraw.
 _AS_TEXT: dict[str, Any] = {"sync": True, "to_json": lambda value, widget: json.dumps(value, separators=(",", ":"))}
@@ -45,6 +38,6 @@ class Picture(anywidget.AnyWidget):
 
     def __init__(self, wished: Callable[[Mapping[str, Any]], None]):
         """``wished`` takes what a reader asks of the kernel: ``{"bring_back": 3}``."""
-        self._esm = browser_file("picture.js")
+        self._esm = script("widget.js")
         super().__init__()
         self.on_msg(lambda _, wish, buffers: wished(wish))

@@ -6,7 +6,7 @@ light. Ground and text change together, so they can be read wherever they stand.
 
 from collections.abc import Mapping
 
-from memlab.lab.picture import browser_file
+from memlab.lab.browser import browser_file
 from memlab.palette import DARK, LIGHT
 
 # JupyterLab, Notebook 7 and Voila; VS Code; Colab.

@@ -12,7 +12,7 @@ from itertools import combinations
 import pytest
 
 from memlab.categories import Category
-from memlab.lab.picture import browser_file
+from memlab.lab.browser import script
 from memlab.lab.progress import progress
 from memlab.lab.screen import View
 from memlab.lab.style import style
@@ -70,7 +70,7 @@ def browser():
         page.set_content("<!doctype html><html><head></head><body style='margin:0'></body></html>")
         page.evaluate("style => document.head.insertAdjacentHTML('beforeend', style)", style())
         names = "Step, Picture, formatBytes, formatSeconds"
-        page.add_script_tag(content=f"{browser_file('picture.js')}\nwindow.drawing = {{ {names} }};", type="module")
+        page.add_script_tag(content=f"{script()}\nwindow.drawing = {{ {names} }};", type="module")
         page.wait_for_function("window.drawing")
         yield page
         assert faults == []

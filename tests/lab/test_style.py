@@ -5,7 +5,7 @@ import re
 import pytest
 
 from memlab.categories import Category
-from memlab.lab.picture import browser_file
+from memlab.lab.browser import browser_file
 from memlab.lab.style import color, style
 from memlab.palette import DARK, LIGHT
 

@@ -1,5 +1,5 @@
 // A panel on a page without Python: every step was predicted beforehand, and the controls choose one of them; runs were
-// recorded, and are played. Guesses are judged, too. Behind picture.js, whose names it uses.
+// recorded, and are played. Guesses are judged, too. Its names are those of the files before it.
 
 async function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -10,8 +9,8 @@ from html import escape
 from itertools import accumulate, pairwise
 from typing import Any
 
+from memlab.lab.browser import script as drawing
 from memlab.lab.page.grid import Grid
-from memlab.lab.picture import browser_file
 from memlab.lab.style import style
 
 SHORTEST = 8  # lists with fewer values are not worth sharing
@@ -122,8 +121,7 @@ def _is_long(value: Any) -> bool:
 
 def script() -> str:
     """The JavaScript that makes the panels of a page work: a classic script, which pages in a folder may load."""
-    text = re.sub(r"^export (default .*\n)?", "", browser_file("picture.js"), flags=re.MULTILINE)
-    return f'(() => {{\n"use strict";\n{text}\n{browser_file("page.js")}\n}})();\n'
+    return f'(() => {{\n"use strict";\n{drawing("page.js")}\n}})();\n'
 
 
 def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
