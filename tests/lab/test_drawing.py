@@ -80,8 +80,9 @@ def browser():
 def draw(browser):
     """Return a function that draws a step beside another one that is pinned, in a page of some width."""
 
-    def draw(trace, other=None, *, width=900, by_time=False, **view):
-        shown, pinned = View(trace, **view).to_plain(), View(other).to_plain() if other is not None else None
+    def draw(trace, other=None, *, width=900, by_time=False, its_room=None, **view):
+        pinned = View(other, room=its_room).to_plain() if other is not None else None
+        shown = View(trace, **view).to_plain()
         return browser.evaluate(DRAW, [shown, pinned, width, by_time])
 
     return draw
@@ -207,6 +208,16 @@ def test_a_limit_far_above_the_peak_leaves_the_step_its_height(draw):
     assert near["limits"][0] < near["dots"][0][1]
     for left in (2**30 - 12 * MIB, 2**34 - 12 * MIB):
         assert format_bytes(left) in far["head"]
+
+
+def test_both_cards_have_their_line_where_two_are_compared(draw):
+    near, far = 12 * 2**20, 20 * 2**20
+    assert [text for text in texts(draw(trace_of(8), trace_of(9), room=near, its_room=far)) if "device" in text] == [
+        "a device · 12.0 MiB",
+        "A: a device · 20.0 MiB",
+    ]
+    same = draw(trace_of(8), trace_of(9), room=near, its_room=near)
+    assert len(same["limits"]) == 1
 
 
 def test_a_limit_below_the_peak_is_drawn_and_the_peak_is_said_to_be_over_it(draw):
