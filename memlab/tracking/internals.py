@@ -58,7 +58,6 @@ __all__ = [
     "current_node",
     "exclude_dispatch_key",
     "higher_order_kernel",
-    "in_compiled_code",
     "is_composite",
     "is_default_generator",
     "is_dense",
@@ -308,17 +307,3 @@ def _process_group(group: Any) -> Any:
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Indices and values of a sparse tensor in coordinates, be they sorted or not."""
     return tensor._indices(), tensor._values()
-
-
-def in_compiled_code() -> bool:
-    """Return True while a call of something that was given to ``torch.compile`` is in progress.
-
-    Lost without the name: the note of it in the trace.
-    """
-    code = getattr(compiler_frontend(), "__file__", None)
-    frame = sys._getframe() if code else None
-    while frame is not None:
-        if frame.f_code.co_name == "compile_wrapper" and frame.f_code.co_filename == code:
-            return True
-        frame = frame.f_back
-    return False

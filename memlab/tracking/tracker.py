@@ -24,7 +24,6 @@ from memlab.tracking.internals import (
     TorchDispatchMode,
     called_by_engine,
     higher_order_kernel,
-    in_compiled_code,
     is_fake,
     modes_above,
     modes_of_this_thread,
@@ -248,6 +247,12 @@ class Tracker(Storages, TorchDispatchMode):
             self._hooks.enter_context(compiling.AS_WATCHED)
             self._watches_compiler = True
 
+    def compiler(self, readers: Any) -> Any:
+        """Return what Dynamo calls for a frame, in the place of the reader's; None to run it as it is written."""
+        if readers is not None:  # nothing is compiled in what is disabled, or with the stance "force_eager"
+            self.note(COMPILED)
+        return None
+
     def note(self, sentence: str) -> None:
         """Keep a sentence about the run, once."""
         if sentence not in self.notes:
@@ -285,8 +290,6 @@ class Tracker(Storages, TorchDispatchMode):
             self._modules.leave_backward()
         if phase is not Phase.FORWARD:
             self._forward_begun = False
-        if self.is_real and self._watches_compiler and in_compiled_code():
-            self.note(COMPILED)
         self._phase = phase
         self._marks.begins[phase].append(len(self._events))
 

@@ -86,6 +86,22 @@ def test_plain_steps_run_compiled_and_x_rayed_ones_eagerly(make):
     assert "torch.compile" in note
 
 
+def test_blocks_that_are_compiled_one_by_one_are_said_to_have_run_eagerly():
+    def train(device):
+        blocks = [nn.Sequential(nn.Linear(8, 8), nn.GELU()) for _ in range(2)]
+        for block in blocks:
+            block.compile(backend="eager")
+        model = nn.Sequential(nn.Linear(8, 8), *blocks).to(device)  # so no phase begins in a block
+        while True:
+            loss = model(torch.ones(4, 8, device=device)).sum()
+            loss.backward()
+            yield loss
+
+    (note,) = measure(train, device="cpu", steps=2).notes
+    assert "ran eagerly in the X-rayed steps" in note
+
+
+
 @KINDS
 def test_what_was_only_x_rayed_is_compiled_afterwards(make):
     backend = Counting()
