@@ -20,7 +20,7 @@ from torch._dynamo.exc import BackendCompilerFailed, InternalTorchDynamoError, U
 from torch._dynamo.guards import DeletedGuardManagerWrapper
 from torch._dynamo.hooks import Hooks
 from torch._dynamo.repro import after_aot as reports
-from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+from torch._dynamo.symbolic_convert import InliningInstructionTranslator, InstructionTranslatorBase
 from torch._dynamo.types import ConvertFrameReturn
 from torch._dynamo.variables.builder import VariableBuilder
 from torch._dynamo.variables.misc import PythonModuleVariable
@@ -66,6 +66,7 @@ __all__ = [
     "CudaInterface",
     "FunctionalTensor",
     "InductorBackend",
+    "InliningInstructionTranslator",
     "InstructionTranslatorBase",
     "InternalTorchDynamoError",
     "OptimizerVariable",

@@ -99,6 +99,21 @@ def test_layers_that_are_alike_are_compiled_once():
     assert backend.compiled == 2  # with an input that needs no gradient, and with one that does
 
 
+def test_a_module_whose_instance_has_a_forward_of_its_own_is_compiled_with_the_others():
+    """As libraries replace it (accelerate's hooks, peft): Dynamo then inlines PyTorch's call, which asks for hooks."""
+    backend = Counting()
+
+    def uses(device):
+        inner = nn.Linear(4, 4).to(device)
+        inner.forward = lambda x, weight=inner.weight: (x @ weight).sin()
+        model = nn.Sequential(inner, nn.GELU())
+        model.compile(backend=backend, fullgraph=True)
+        yield model(torch.ones(4, 4, device=device)).sum()
+
+    assert predict(uses).notes == ()
+    assert backend.compiled == 1
+
+
 def test_two_predictions_are_alike():
     double = own_function()
     first, second = (predict(train, run=double, sizes=(1 << 20, 1 << 19), steps=4) for _ in range(2))
