@@ -102,12 +102,14 @@ def test_layers_that_are_alike_are_compiled_once():
 def test_a_module_whose_instance_has_a_forward_of_its_own_is_compiled_with_the_others():
     """As libraries replace it (accelerate's hooks, peft): Dynamo then inlines PyTorch's call, which asks for hooks."""
     backend = Counting()
+    exec("def forward(self, x):\n    return self.inner(self.first(x)) * 2", names := {})
+    outer = type("Outer", (nn.Module,), {"forward": names["forward"]})
 
     def uses(device):
-        inner = nn.Linear(4, 4).to(device)
-        inner.forward = lambda x, weight=inner.weight: (x @ weight).sin()
-        model = nn.Sequential(inner, nn.GELU())
-        model.compile(backend=backend, fullgraph=True)
+        model = outer()
+        model.first, model.inner = nn.Linear(4, 4), nn.Linear(4, 4)
+        model.inner.forward = lambda x: x.sin()
+        model.to(device).compile(backend=backend)
         yield model(torch.ones(4, 4, device=device)).sum()
 
     assert predict(uses).notes == ()
