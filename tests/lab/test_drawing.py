@@ -302,6 +302,20 @@ def test_by_time_a_step_that_takes_half_as_long_ends_in_the_middle(draw):
     assert {"0 s", "2.0 s"} <= {*texts(drawn)}
 
 
+def test_by_time_a_step_ends_in_the_middle_where_the_pinned_one_takes_twice_as_long(draw):
+    drawn = draw(timed(trace_of(10), 1.0), timed(trace_of(30), 2.0), by_time=True)
+    assert part(drawn, drawn["line"][-1][0]) == 0.5
+    assert part(drawn, drawn["other"][-1][0]) == 1
+    assert {"0 s", "2.0 s"} <= {*texts(drawn)}
+
+
+def test_a_first_step_that_sets_up_is_drawn_whole_though_the_others_take_less(draw):
+    first = replace(timed(replace(trace_of(10), source="predicted"), 2.0), likely_seconds=0.5)
+    drawn = draw(first, by_time=True)
+    assert part(drawn, drawn["line"][-1][0]) == 1
+    assert "2.0 s" in texts(drawn)
+
+
 def test_the_times_of_a_card_and_of_this_machine_are_not_compared(draw):
     """A prediction beside a measurement: each fills the picture."""
     drawn = draw(timed(trace_of(10), 2.0), timed(replace(trace_of(10), source="predicted"), 0.01), by_time=True)

@@ -5,10 +5,12 @@ import contextlib
 import io
 import json
 import symtable
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -167,6 +169,23 @@ def _used(table: symtable.SymbolTable) -> Iterator[str]:
         yield from _used(inner)
 
 
+_OWN_MAIN = sys.modules["__main__"]  # kept: without a reference its names would go
+
+
+class _Main(ModuleType):
+    """The module of a notebook's cells, in which PyTorch's compiler looks up what their functions use."""
+
+    def __init__(self, space: dict[str, Any]):
+        super().__init__("__main__")
+        self._space = space
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._space[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
 def run(cells: Sequence[str], space: dict[str, Any] | None = None) -> tuple[dict[str, Any], Any]:
     """The names that the cells leave behind, and what the last of them shows. What they print is thrown away.
 
@@ -176,6 +195,7 @@ def run(cells: Sequence[str], space: dict[str, Any] | None = None) -> tuple[dict
     """
     space = {} if space is None else space
     space["__name__"] = "__main__"
+    sys.modules["__main__"] = _Main(space)
     shown = None
     with contextlib.redirect_stdout(io.StringIO()):
         for cell in cells:

@@ -2,11 +2,8 @@
 // backward. So stand a measured and a predicted step by time, too, for their seconds cannot be compared. A step that ran
 // out of memory is not stretched: it ends where it ended.
 
-function places(step, reference, byTime) {
-  if (byTime && step.trace.source === reference.trace.source) {
-    const longest = Math.max(step.total, reference.total) || 1;
-    return step.seconds.map((seconds) => seconds / longest);
-  }
+function places(step, reference, byTime, longest) {
+  if (byTime && step.trace.source === reference.trace.source) return step.seconds.map((seconds) => seconds / longest);
   const [own, its] = [step, reference].map((one) => byTime ? one.seconds : Float64Array.from({ length: one.count + 1 }, (_, m) => m));
   const width = (byTime ? reference.total : reference.count) || 1;
   const edges = aligned(step, reference);
@@ -168,8 +165,10 @@ class Chart {
     this.bottom = height - 1.7 * size;
     const shrunk = step.trace.oom && reference === step ? 0.9 : 1; // room for what failed
     const [from, to] = this.zoomed;
-    this.xsOf = new Map([step, other, reference].filter(Boolean).map((one) =>
-      [one, places(one, reference, byTime).map((x) => (shrunk * x - from) / (to - from))]));
+    const drawn = [step, other, reference].filter(Boolean);
+    this.longest = largestOf(drawn.filter((one) => one.trace.source === step.trace.source).map((one) => one.total)) || 1;
+    this.xsOf = new Map(drawn.map((one) =>
+      [one, places(one, reference, byTime, this.longest).map((x) => (shrunk * x - from) / (to - from))]));
     this.xs = this.xsOf.get(step);
     const { oom } = step.trace;
     const failed = oom?.asked ? (oom.in_use || step.allocated[step.count]) + oom.asked : 0;
@@ -238,12 +237,12 @@ class Chart {
     const marks = ticks(this.top, Math.max(2, Math.floor((this.bottom - STRIP) / (2.4 * this.size))));
     const numbers = marks.map((bytes) => this.level(this.y(bytes), "memlab-grid")
       + this.write(tickText(bytes), this.left - 6, this.y(bytes) + this.size / 3, "end")).join("");
-    const { trace, count, total } = this.step;
+    const { trace, count } = this.step;
     const says = trace.source === "measured" ? "measured" : "estimated";
     const base = this.height - 4;
     const [from, to] = this.zoomed;
     const ends = this.byTime
-      ? [from ? formatSeconds(from * total) : "0 s", formatSeconds(to * total)]
+      ? [from ? formatSeconds(from * this.longest) : "0 s", formatSeconds(to * this.longest)]
       : [from, to].map((part) => Math.round(part * count).toLocaleString("en-US"));
     const tried = this.byTime
       ? [`time in one step, ${says}${trace.source === "measured" ? " (slower than others: every tensor is tracked)" : ` on ${trace.device}`}`, `time in one step, ${says}`, `time, ${says}`, "time"]

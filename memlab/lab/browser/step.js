@@ -23,7 +23,7 @@ class Step {
     }
     this.peakAt = this.allocated.indexOf(largestOf(this.allocated));
     this.peak = this.allocated[this.peakAt];
-    this.total = trace.likely_seconds ?? this.seconds[this.count];
+    this.total = Math.max(trace.likely_seconds ?? 0, this.seconds[this.count]); // the step on show may be the first, which sets up
     this.phases = [];
     events.phase.forEach((place, e) => {
       const last = this.phases.at(-1);
