@@ -200,7 +200,11 @@ class Forecast:
         with self._lock:
             self._failed.add(case.key)
             if self._is_asked(case):
-                self._screen.note_down(f"No prediction: {failure_sentence(error, self._train)}")
+                said = f"No prediction: {failure_sentence(error, self._train)}"
+                self._on_show = None
+                self._screen.look_at(None)  # what is there was predicted for other settings
+                self._screen.show(sentence=said)
+                self._screen.note_down(said, alert=True)
 
     # Showing
 
