@@ -248,7 +248,7 @@ class Tracker(Storages, TorchDispatchMode):
             self._watches_compiler = True
 
     def compiler(self, readers: Any) -> Any:
-        """Return what Dynamo calls for a frame, in the place of the reader's; None to run it as it is written."""
+        """Run it as it is written, and say so."""
         if readers is not None:  # nothing is compiled in what is disabled, or with the stance "force_eager"
             self.note(COMPILED)
         return None

@@ -120,8 +120,8 @@ def changes(prediction: Prediction, seeing: Callable[[], AbstractContextManager[
         yield module, "autograd_would_have_decomposed", _here(_decomposes(decomposes), decomposes)
 
     yield internals.InstructionTranslatorBase, "nn_modules_globals_vt", property(_without_our_hooks)
-    load = internals.InliningInstructionTranslator._load_global
-    yield internals.InliningInstructionTranslator, "_load_global", _here(_loading(load), load)
+    look_up = internals.InliningInstructionTranslator._load_global
+    yield internals.InliningInstructionTranslator, "_load_global", _here(_looking_up(look_up), look_up)
     seen = _Functions()
     wrap = internals.VariableBuilder._wrap
     yield internals.VariableBuilder, "_wrap", _here(lambda self, value: wrap(self, seen.real(value)), wrap)
@@ -278,17 +278,17 @@ def _without_our_hooks(translator: Any) -> Any:
     return internals.PythonModuleVariable(seen)
 
 
-def _loading(load: Answer) -> Answer:
-    """Dynamo inlines the call of a module whose instance has a ``forward`` of its own: there its code asks for hooks."""
+def _looking_up(look_up: Answer) -> Answer:
+    """Dynamo inlines the call of a module whose instance has a ``forward`` of its own: its code asks for hooks."""
 
-    def loaded(self: Any, instruction: Any) -> None:
+    def looked_up(self: Any, instruction: Any) -> None:
         name = instruction.argval
         if self.f_globals is vars(internals.modules) and name.startswith("_global_"):
             self.push(self.nn_modules_globals_vt.var_getattr(self, name))
         else:
-            load(self, instruction)
+            look_up(self, instruction)
 
-    return loaded
+    return looked_up
 
 
 def _is_ours(key: int) -> bool:
