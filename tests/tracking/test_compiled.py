@@ -101,7 +101,6 @@ def test_blocks_that_are_compiled_one_by_one_are_said_to_have_run_eagerly():
     assert "ran eagerly in the X-rayed steps" in note
 
 
-
 @KINDS
 def test_what_was_only_x_rayed_is_compiled_afterwards(make):
     backend = Counting()
