@@ -24,6 +24,7 @@ from memlab.run import Run
 from memlab.trace import Trace
 from memlab.vgpu import CARDS, find_card
 
+NEARLY_FULL = 0.9  # of what PyTorch can have of a card
 STEPS_TO_SHOW = 2  # of a prediction: the first sets the optimizer's state up, mostly the second is like all that follow
 CARDS_AHEAD = 12  # that are predicted for after one was chosen
 SECONDS_AHEAD = 15.0  # that may be spent on what is chosen next, after each thing that is
@@ -166,9 +167,12 @@ class Forecast:
                 self._steady.add(kind)
                 break
             if len(steps) == STEPS_TO_SHOW:  # most loops are steady by now, and a learner waits
-                if kind in self._steady and start == steps[-1].start:
+                trace = run.trace()
+                # On a card that is nearly full a later step may not find a free block, though it needs no more.
+                has_room = (trace.peak_reserved or 0) < NEARLY_FULL * find_card(case.gpu).room
+                if kind in self._steady and start == steps[-1].start and has_room:
                     break
-                self._offer(case, Known(run.trace(), ""), is_ahead)
+                self._offer(case, Known(trace, ""), is_ahead)
         if steps and not stopping.is_set():
             self._keep(case, Known(run.trace(), unsteadiness(steps)), is_ahead, age)
 

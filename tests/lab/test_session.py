@@ -712,6 +712,22 @@ def test_a_loop_that_grows_is_predicted_until_that_is_plain_and_it_is_said_by_ho
     assert "It never is steady: it grows by 12.0 MiB every step." in session.screen.sentence
 
 
+def test_a_loop_that_runs_out_of_memory_late_is_predicted_until_then_where_the_card_is_nearly_full():
+    """Others of its kind were steady after two steps; here the third asks for more than is left, as of free blocks."""
+
+    def late(device, *, batch_size=1):
+        for step in range(MOST_STEPS):
+            held = torch.empty(batch_size, 2**30, dtype=torch.uint8, device=device)
+            more = torch.empty(2**30 if step > 1 and batch_size > 12 else 1, dtype=torch.uint8, device=device)
+            yield held[0, 0].float() + more[0]
+            del held, more
+
+    session = make(late, batch_size=(1, 14))
+    assert predicted(session, batch_size=1).oom is None
+    assert len(predicted(session, batch_size=2).steps) == 2  # alike in all but a number
+    assert predicted(session, batch_size=14).oom is not None
+
+
 def test_stop_ends_a_prediction():
     slow = Slow()
     session = make(slow)
