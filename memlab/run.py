@@ -185,7 +185,7 @@ class Run:
         self._count = check_steps(steps)
         self._device = device
         self._budget = None if budget is None else parse_bytes(budget)
-        self._peak_reserved: int | None = None
+        self.peak_reserved: int | None = None  # bytes, of all steps so far; None where no allocator reserves
         self._xray: Xray | None = None
         # Bytes, in the last step that was X-rayed; not in what comes after it, until train ends.
         self._sent, self._sent_to_other_machines = 0, 0
@@ -256,7 +256,7 @@ class Run:
             torch_version=torch.__version__,
             settings={name: plain(value) for name, value in self.settings.items()},
             steps=tuple(self.steps),
-            peak_reserved=self._peak_reserved,
+            peak_reserved=self.peak_reserved,
             xray_step=self.xray_step,
             start=self._xray.start,
             events=self._xray.events,
@@ -331,7 +331,7 @@ class Run:
         peak = self._keep_xray(index) if xrayed else self._device.peak_allocated()
         self.steps.append(Step(loss, seconds, peak, xrayed))
         if (reserved := self._device.peak_reserved()) is not None:
-            self._peak_reserved = max(reserved, self._peak_reserved or 0)
+            self.peak_reserved = max(reserved, self.peak_reserved or 0)
 
     def _run_out(self, error: RuntimeError, short: BaseException) -> None:
         """Memory ran out: ``short`` said so, and came out as ``error``."""

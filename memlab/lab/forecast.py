@@ -167,12 +167,11 @@ class Forecast:
                 self._steady.add(kind)
                 break
             if len(steps) == STEPS_TO_SHOW:  # most loops are steady by now, and a learner waits
-                trace = run.trace()
                 # On a card that is nearly full a later step may not find a free block, though it needs no more.
-                has_room = (trace.peak_reserved or 0) < NEARLY_FULL * find_card(case.gpu).room
+                has_room = case.is_endless or (run.peak_reserved or 0) < NEARLY_FULL * find_card(case.gpu).room
                 if kind in self._steady and start == steps[-1].start and has_room:
                     break
-                self._offer(case, Known(trace, ""), is_ahead)
+                self._offer(case, Known(run.trace(), ""), is_ahead)
         if steps and not stopping.is_set():
             self._keep(case, Known(run.trace(), unsteadiness(steps)), is_ahead, age)
 

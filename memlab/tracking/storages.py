@@ -108,7 +108,7 @@ class Storages:
 
     def compiler(self, readers: Any) -> Any:
         """Return what Dynamo calls for a frame, in the place of the reader's; None to run it as it is written."""
-        return None
+        raise NotImplementedError
 
     def _start_events(self) -> None:
         """Begin a step."""

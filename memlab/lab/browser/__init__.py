@@ -17,6 +17,6 @@ def browser_file(name: str) -> str:
     return (files(__name__) / name).read_text(encoding="utf-8")
 
 
-def script(last: str = "") -> str:
-    """The picture's JavaScript, with one more file behind it."""
-    return "\n".join(browser_file(name) for name in (*PICTURE, last) if name)
+def script(*behind: str) -> str:
+    """The picture's JavaScript, with other files of this folder behind it."""
+    return "\n".join(map(browser_file, (*PICTURE, *behind)))

@@ -165,7 +165,7 @@ class Chart {
     this.bottom = height - 1.7 * size;
     const shrunk = step.trace.oom && reference === step ? 0.9 : 1; // room for what failed
     const [from, to] = this.zoomed;
-    const drawn = [step, other, reference].filter(Boolean);
+    const drawn = [step, other].filter(Boolean);
     this.longest = largestOf(drawn.filter((one) => one.trace.source === step.trace.source).map((one) => one.total)) || 1;
     this.xsOf = new Map(drawn.map((one) =>
       [one, places(one, reference, byTime, this.longest).map((x) => (shrunk * x - from) / (to - from))]));
