@@ -37,9 +37,18 @@ class OutOfMemory:
         limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
         where = self.module or self.op
         place = f" at {where}" if where else ""
-        rest = " and the rest not free in one piece" if self.has_enough_free else ""
-        in_use = f"{format_bytes(self.in_use)}{limit} in use{rest}"
+        in_use = f"{format_bytes(self.in_use)}{limit} in use{self._rest}"
         return f"out of memory {self.phase.place}{place}: asked for {asked} with {in_use}"
+
+    @property
+    def _rest(self) -> str:
+        """Why it did not fit although enough bytes were free; in PyTorch's words, where it said how many it holds."""
+        if not self.has_enough_free:
+            return ""
+        idle = re.search(r"and ([\d.]*[1-9][\d.]* \S+) is reserved by PyTorch but unallocated", self.message)
+        if idle is None:
+            return " and the rest not free in one piece"
+        return f" and {format_bytes(parse_bytes(idle[1].replace('bytes', 'B')))} reserved but unallocated"
 
     @property
     def has_enough_free(self) -> bool:

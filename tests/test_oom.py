@@ -67,8 +67,17 @@ def test_what_is_allowed_is_said_where_there_is_a_limit():
     assert "in use. 0 bytes allowed; Of the allocated memory 512 bytes is" in said(allowed=0, allocated=512)
 
 
-@pytest.mark.parametrize(("in_use", "told"), [(100, ""), (99, " and the rest not free in one piece")])
-def test_a_failure_with_enough_free_bytes_says_why(in_use, told):
-    oom = OutOfMemory(29 * 2**20, in_use * 2**20, 128 * 2**20, Phase.FORWARD, "blocks.0", "aten.mm")
+@pytest.mark.parametrize(
+    ("in_use", "message", "told"),
+    [
+        (100, "", ""),
+        (99, "", " and the rest not free in one piece"),
+        (99, said(reserved=120 * 2**20, allocated=99 * 2**20), " and 21.0 MiB reserved but unallocated"),
+        (100, said(reserved=120 * 2**20, allocated=100 * 2**20), ""),
+        (99, said(reserved=99 * 2**20, allocated=99 * 2**20), " and the rest not free in one piece"),
+    ],
+)
+def test_a_failure_with_enough_free_bytes_says_why(in_use, message, told):
+    oom = OutOfMemory(29 * 2**20, in_use * 2**20, 128 * 2**20, Phase.FORWARD, "blocks.0", "aten.mm", message)
     assert oom.has_enough_free == bool(told)
     assert oom.sentence.endswith(f" MiB of 128 MiB in use{told}")

@@ -27,7 +27,7 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     if trace.peak_reserved is None:
         words.append("On the CPU this counts the bytes of live tensor storages.")
     if predicted is not None and predicted.oom is None:
-        words.append(f"Predicted for {_a(predicted.device)}: {predicted.peak_text}")
+        words.append(f"Predicted for {_a(predicted.device)}: {predicted.peak_text}{_beside(trace, predicted)}")
     words += trace.notes
     return _sentences(words)
 
@@ -77,6 +77,13 @@ def without_workspace(trace: Trace) -> Trace:
         category: count for category, count in trace.start.items() if category is not Category.WORKSPACE
     }
     return replace(trace, start=start, events=events)
+
+
+def _beside(trace: Trace, predicted: Trace) -> str:
+    """The part of a prediction that can be compared with what a CPU counts."""
+    if trace.peak_reserved is not None or Category.WORKSPACE not in predicted.by_category:
+        return ""
+    return f", without workspace {format_bytes(without_workspace(predicted).peak_allocated)}"
 
 
 def _said(trace: Trace, names: Iterable[str]) -> list[str]:
@@ -163,7 +170,7 @@ def failure_sentence(error: BaseException, train: Train) -> str:
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
     where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if code and lines else ""
     notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
-    return f"{type(error).__name__}: {message(error).rstrip('.')}{where}. Fix it and press Run again.{notes}"
+    return f"{type(error).__name__}: {message(error).rstrip('.')}{where}. Fix it, then run its cell and the panel's again.{notes}"
 
 
 def ending(trace: Trace | None, steps: int, stopped: bool) -> str:

@@ -42,6 +42,7 @@ class Prediction:
         switches: PyTorch's, as they are for it, by the function that reads them.
         numbers: how often the loop has read numbers of the card, or drawn some on the host. Not counted are those of
             which ``sources``, while a call of a model is written down, says where they come from.
+        score_tables: the tables of attention's scores that a fused kernel would spare: weakly, and the bytes of each.
         repeats: what is called for models that the loop calls again and again.
         launch: is called with the arguments of each kernel that a compiler has made, in the place of the kernel.
     """
@@ -66,6 +67,7 @@ class Prediction:
     switches: dict[str, Any] = field(default_factory=dict)
     numbers: int = 0
     sources: Any = None
+    score_tables: list[tuple[Any, int]] = field(default_factory=list)
     repeats: Any = None
     launch: Callable[[tuple[Any, ...]], None] = lambda args: None
     _streams: int = 0  # made so far

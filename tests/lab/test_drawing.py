@@ -349,7 +349,7 @@ def test_where_memory_runs_out_no_tensor_outlives_the_step(draw, browser, oom):
 def test_another_model_is_not_drawn_beside_it(draw):
     drawn = draw(trace_of(10), trace_of(3), model="Wide")  # the pinned one has none
     assert drawn["other"] is None
-    assert "which is another model and not drawn" in drawn["head"]
+    assert "is another model, so it is not drawn" in drawn["head"]
 
 
 @pytest.mark.parametrize("by_time", [False, True])
@@ -360,6 +360,50 @@ def test_a_step_without_events_is_drawn(draw, trace, by_time):
     drawn = draw(trace, trace, by_time=by_time)
     assert f"B {format_bytes(trace.peak_allocated)}" in texts(drawn)
     assert all(0 <= x <= drawn["whole"] for x, _ in drawn["line"])
+
+
+def test_a_step_that_waits_after_its_last_event_is_drawn_to_its_end(draw):
+    waits = replace(NAMED, source="predicted", likely_seconds=2 * NAMED.events[-1].seconds)
+    drawn = draw(waits, by_time=True)
+    assert [part(drawn, x) for x, _ in drawn["line"][-2:]] == [0.5, 1]
+    assert all(max(x for x, _ in area) == drawn["line"][-1][0] for _, area in drawn["areas"])
+    failed = draw(replace(waits, oom=OOM), by_time=True)
+    assert part(failed, failed["line"][-1][0]) == 0.45
+
+
+# What stands beside it
+
+
+def test_where_nobody_points_the_largest_tensors_of_the_peak_are_named(draw, browser):
+    draw(NAMED)
+    answer = browser.locator(".memlab-answer")
+    assert "at the peak · forward of blocks.0.mlp" in answer.inner_text()
+    assert answer.locator("li b").all_inner_texts() == ["64.0 MiB", "48.0 MiB", "32.0 MiB"]
+    browser.evaluate("picture.chart.point(0)")
+    assert "start of the step" in answer.inner_text()
+    assert "at the peak" not in answer.inner_text()
+    draw(replace(NAMED, oom=OOM))
+    assert "where memory ran out" in answer.inner_text()
+
+
+def test_a_measured_steps_axis_says_that_others_take_less_time(draw):
+    drawn = draw(NAMED, by_time=True)
+    assert "time in a tracked step: others take 63 ms" in texts(drawn)
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_long_lines_of_code_are_wrapped_between_words_and_stay_what_they_were(draw, browser, width):
+    draw(NAMED, width=width)
+    lines = [
+        "def train(device, *, batch_size=8, checkpoint_every=4, precision='bf16'):",
+        "    for x in data:",
+        "        yield loss",
+    ]
+    browser.evaluate("([lines]) => picture.showCode({ lines, first: 1 })", [lines])
+    code = browser.locator(".memlab-code")
+    assert code.evaluate("code => [code.scrollWidth - code.clientWidth, code.textContent]") == [0, "".join(lines)]
+    heights = code.evaluate("code => [...code.children].map(line => line.getClientRects()[0].height)")
+    assert heights[0] > 1.5 * heights[1]
 
 
 # A run below it

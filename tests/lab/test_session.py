@@ -283,7 +283,7 @@ def test_an_exception_in_the_worker_comes_out_of_run_and_is_told_with_its_line()
     with pytest.raises(RuntimeError, match="mine"):
         session.run()
     assert session.screen.status == (
-        "RuntimeError: mine (line 3 of broken). Fix it and press Run again.",
+        "RuntimeError: mine (line 3 of broken). Fix it, then run its cell and the panel's again.",
         True,
     )
     with pytest.raises(RuntimeError, match="mine"):

@@ -28,7 +28,7 @@ AT_REST = re.compile(
     rf"Ready: Run trains {STEPS} steps\.|Nothing is running: press Run to start\.|Stopped the prediction\. Ready\."
     rf"|(Done|Stopped|Out of memory|The training loop ended) after [1-{STEPS}] of {STEPS} steps\. Ready\."
     r"|Stopped before the first step\. Ready\."
-    r"|(RuntimeError: mine|SystemExit: enough) .*Fix it and press Run again\."
+    r"|(RuntimeError: mine|SystemExit: enough) .*Fix it, then run its cell and the panel's again\."
     r"|train yielded a str: yield one number, the loss of the step \(or None\)\."
 )
 ACTION = re.compile(

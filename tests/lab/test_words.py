@@ -8,7 +8,7 @@ from memlab.lab.words import prediction_summary, summary
 from memlab.oom import TRY_EXPANDABLE, cuda_message
 from memlab.trace import Category
 from memlab.units import GIB, MIB
-from tests.golden.traces import EMPTY, MEASURED, ON_THE_CARD
+from tests.golden.traces import EMPTY, MEASURED, NO_MODULE, ON_THE_CARD, PREDICTED
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,14 @@ def test_a_peak_is_compared_with_the_run_before_as_people_say_it(peak, words):
 def test_a_run_that_hardly_takes_anything_is_no_0_times():
     tiny = replace(EMPTY, start={Category.PARAMETER: 1})
     assert "That is less than a hundredth of the run before" in summary(tiny, [MEASURED], None)
+
+
+def test_beside_a_prediction_stands_what_of_it_a_cpu_can_count():
+    with_workspace = replace(PREDICTED, events=(*PREDICTED.events, *NO_MODULE.events))
+    assert "Predicted for a T4: 896 MiB, without workspace 236 MiB." in summary(MEASURED, [], with_workspace)
+    assert "Predicted for a T4: 236 MiB. " in summary(MEASURED, [], PREDICTED) + " "
+    on_a_card = replace(MEASURED, peak_reserved=GIB)
+    assert "Predicted for a T4: 896 MiB." in summary(on_a_card, [], with_workspace)
 
 
 def test_of_the_message_of_a_card_a_panel_says_what_did_not_fit_and_leaves_out_the_rest():

@@ -115,15 +115,17 @@ def test_an_odd_head_is_padded_for_flash():
     assert operators("A100-40GB", torch.bfloat16, heads=60) >= {"aten._scaled_dot_product_flash_attention"}
 
 
-def notes_of(shape, dtype, *, gpu="T4", backend=None, beside=0):
-    """The notes of a step that attends, while ``beside`` numbers lie elsewhere on the card."""
+def notes_of(shape, dtype, *, gpu="T4", backend=None, beside=0, layers=1, kept=False):
+    """The notes of a step that attends, while ``beside`` numbers lie elsewhere; its graph may be kept."""
 
     def train(device):
         held = torch.empty(beside, device=device)
-        query = torch.empty(shape, dtype=dtype, device=device)
+        query = torch.empty(shape, dtype=dtype, device=device, requires_grad=kept)
         while True:
             with sdpa_kernel(backend) if backend else nullcontext():
-                torch.nn.functional.scaled_dot_product_attention(query, query, query)
+                out = query
+                for _ in range(layers):
+                    out = torch.nn.functional.scaled_dot_product_attention(out, out, out)
             yield
             held.add_(1)
 
@@ -159,4 +161,9 @@ def test_nothing_is_told_where_attention_is_fused_or_was_to_be_unfused_or_its_ta
     assert notes_of(shape, torch.float16) == ()
     assert notes_of(shape, torch.bfloat16, gpu="A100-40GB") == ()
     assert notes_of(shape, torch.bfloat16, backend=SDPBackend.MATH) == ()
-    assert notes_of(shape, torch.bfloat16, beside=2**30) == ()
+    assert notes_of(shape, torch.bfloat16, beside=2**31) == ()  # 384 MiB in float32, beside 8 GiB
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_small_tables_are_told_where_those_of_all_layers_live_at_once(kept):
+    assert bool(notes_of((8, 12, 1024, 64), torch.bfloat16, beside=2**31, layers=3, kept=kept)) == kept

@@ -559,7 +559,7 @@ def test_an_error_is_told_what_was_guessed_in_its_step():
         r'where a router counts tokens for experts, have them spread evenly: chosen="evenly", `--chosen evenly`\.',
         note,
     )
-    assert failure_sentence(caught.value, train).endswith(f"Fix it and press Run again. {note}")
+    assert failure_sentence(caught.value, train).endswith(f"Fix it, then run its cell and the panel's again. {note}")
 
 
 def test_an_error_in_a_step_without_guesses_is_as_it_is():

@@ -156,8 +156,9 @@ class Chart {
 
   // Draw a step and, as an outline, another one.
   // limits: [bytes, text]; alone: the only category to draw; hidden: categories without an area; marks: names of the two.
-  draw(step, other, { limits, byTime, alone, hidden, size, height, marks }) {
-    Object.assign(this, { step, byTime, alone, size, height });
+  // seconds: what a measured step takes while nothing is tracked, where that is known.
+  draw(step, other, { limits, byTime, alone, hidden, size, height, marks, seconds }) {
+    Object.assign(this, { step, byTime, alone, size, height, seconds });
     if (alone) [other, limits] = [null, []];
     const reference = step.trace.oom && other && !other.trace.oom ? other : step;
     this.left = 4.9 * size;
@@ -167,9 +168,12 @@ class Chart {
     const [from, to] = this.zoomed;
     const drawn = [step, other].filter(Boolean);
     this.longest = largestOf(drawn.filter((one) => one.trace.source === step.trace.source).map((one) => one.total)) || 1;
-    this.xsOf = new Map(drawn.map((one) =>
-      [one, places(one, reference, byTime, this.longest).map((x) => (shrunk * x - from) / (to - from))]));
+    const scaled = (x) => (shrunk * x - from) / (to - from);
+    this.xsOf = new Map(drawn.map((one) => [one, places(one, reference, byTime, this.longest).map(scaled)]));
     this.xs = this.xsOf.get(step);
+    // After the last event a step may have to wait, for other ranks.
+    const waits = (one) => byTime && !one.trace.oom && one.trace.source === reference.trace.source;
+    this.endOf = new Map(drawn.map((one) => [one, waits(one) ? scaled(one.total / this.longest) : this.xsOf.get(one)[one.count]]));
     const { oom } = step.trace;
     const failed = oom?.asked ? (oom.in_use || step.allocated[step.count]) + oom.asked : 0;
     const highest = Math.max(step.peak, other?.peak ?? 0, ...limits.map(([bytes]) => bytes), 1);
@@ -193,19 +197,20 @@ class Chart {
     this.mark();
   }
 
-  points(kept, xs, value) {
-    return kept.map((m) => `${(this.left + xs[m] * this.width).toFixed(1)},${this.y(value(m)).toFixed(1)}`);
+  points(kept, step, value) {
+    const xs = this.xsOf.get(step), point = (x, m) => `${(this.left + x * this.width).toFixed(1)},${this.y(value(m)).toFixed(1)}`;
+    return [...kept.map((m) => point(xs[m], m)), point(this.endOf.get(step), step.count)];
   }
 
   areas(alone, hidden) {
     const kept = columns(this.step, this.xs, this.width);
     let below = new Float64Array(this.step.count + 1);
-    let lower = this.points(kept, this.xs, () => 0);
+    let lower = this.points(kept, this.step, () => 0);
     let drawn = "";
     for (const [name, values] of this.step.series) {
       if ((alone && alone !== name) || hidden.includes(name)) continue;
       const above = below.map((bytes, m) => bytes + values[m]);
-      const upper = this.points(kept, this.xs, (m) => above[m]);
+      const upper = this.points(kept, this.step, (m) => above[m]);
       drawn += `<polygon points="${[...upper, ...lower.reverse()].join(" ")}" fill="${colorOf(name)}"/>`;
       below = above;
       lower = upper.slice();
@@ -215,7 +220,7 @@ class Chart {
 
   outline(step, kind) {
     const xs = this.xsOf.get(step);
-    const points = this.points(columns(step, xs, this.width), xs, (m) => step.allocated[m]).join(" ");
+    const points = this.points(columns(step, xs, this.width), step, (m) => step.allocated[m]).join(" ");
     const edge = kind === "memlab-other" ? `<polyline class="memlab-edge" points="${points}"/>` : "";
     return `${edge}<polyline class="${kind}" points="${points}"/>`;
   }
@@ -238,14 +243,15 @@ class Chart {
     const numbers = marks.map((bytes) => this.level(this.y(bytes), "memlab-grid")
       + this.write(tickText(bytes), this.left - 6, this.y(bytes) + this.size / 3, "end")).join("");
     const { trace, count } = this.step;
-    const says = trace.source === "measured" ? "measured" : "estimated";
     const base = this.height - 4;
     const [from, to] = this.zoomed;
     const ends = this.byTime
       ? [from ? formatSeconds(from * this.longest) : "0 s", formatSeconds(to * this.longest)]
       : [from, to].map((part) => Math.round(part * count).toLocaleString("en-US"));
-    const tried = this.byTime
-      ? [`time in one step, ${says}${trace.source === "measured" ? " (slower than others: every tensor is tracked)" : ` on ${trace.device}`}`, `time in one step, ${says}`, `time, ${says}`, "time"]
+    const others = this.seconds ? `: others take ${formatSeconds(this.seconds)}` : "";
+    const tried = this.byTime && trace.source === "measured"
+      ? [`time in a step whose tensors are tracked${others}`, `time in a tracked step${others}`, `tracked step${others}`, "time, tracked"]
+      : this.byTime ? [`time in one step, estimated on ${trace.device}`, "time in one step, estimated", "time, estimated", "time"]
       : ["events of one step: an allocation or a free each", "events of one step", "events"];
     const room = this.width - 2 * Math.max(...ends.map((text) => measured(text, this.size))) - this.size;
     const middle = tried.find((text) => measured(text, this.size) < room) ?? "";
@@ -320,9 +326,8 @@ class Chart {
       [[right - 4, base, "end"], [left + 4, base, "start"], [(left + right) / 2, base, "middle"]]);
   }
 
-  // Where a step's peak is, or where memory ran out.
   summit(step) {
-    const moment = step.trace.oom ? step.count : step.peakAt;
+    const moment = step.summit;
     return { x: this.left + this.xsOf.get(step)[moment] * this.width, y: this.y(step.allocated[moment]) };
   }
 

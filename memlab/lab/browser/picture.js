@@ -81,6 +81,7 @@ class Picture {
     const limits = [...shown.limits, ...others].filter(([bytes]) => step.trace.oom || highest > bytes / 4);
     this.chart.draw(step, this.other, {
       limits, alone: this.alone, byTime: timed && this.byTime, hidden: shown.hidden,
+      seconds: step.trace.source === "measured" ? shown.seconds : null,
       size: presenting ? Math.min(Math.max(14, innerHeight / 30), 24) : 14,
       height: presenting ? this.room() : Math.min(Math.max(200, 0.36 * innerHeight), 480),
       marks: this.pinned ? ["B", "A"] : ["", this.predicted ? "predicted" : ""],
@@ -106,7 +107,7 @@ class Picture {
     const far = trace.sent_to_other_machines ? `, ${formatBytes(trace.sent_to_other_machines)} to other machines` : "";
     const sent = trace.sent && !trace.oom ? [`sends ${formatBytes(trace.sent)} a step${far}`] : [];
     const words = [shown.origin, ...this.limitWords(), ...sent, ...this.comparison()];
-    this.settings.replaceChildren(element("b", {}, shown.heading), this.a ? `  beside A: ${this.nameOfA()}` : "");
+    this.settings.replaceChildren(element("b", {}, shown.heading), this.a ? ` ${this.nameOfA()}` : "");
     this.head.replaceChildren(
       element("span", { class: `memlab-number${trace.oom ? " memlab-alert" : ""}` }, number),
       element("span", { class: "memlab-facts", title: shown.facts }, words.join(" · ")),
@@ -139,7 +140,7 @@ class Picture {
     const settings = there.heading.split(" · ").filter((setting) => !here.includes(setting));
     const origin = there.origin === shown.origin ? [] : [there.origin];
     const words = [...settings, ...origin].join(", ") || "the same settings";
-    return this.pinned ? words : `${words}, which is another model and not drawn`;
+    return this.pinned ? `beside A: ${words}` : `A (${words}) is another model, so it is not drawn`;
   }
 
   focusLegend(name) {
@@ -197,26 +198,27 @@ class Picture {
   asked(moment) {
     this.root.classList.toggle("memlab-asked", moment !== null);
     this.root.classList.toggle("memlab-asked-right", moment !== null && this.chart.xs[moment] > 0.5);
-    this.highlight(moment);
     const { step } = this;
-    if (!step || moment === null) {
-      this.answer.replaceChildren(element("p", { class: "memlab-quiet" }, "Point at the chart, or press Tab and the arrow keys: what is alive there, and which line is at work. Drag over a part of it to see that part large."));
-      return;
-    }
+    if (!step) return this.highlight(null);
+    const asked = moment !== null;
+    if (!asked) moment = step.summit;
+    this.highlight(moment);
     const alive = step.alive(moment, this.alone);
     const whole = this.alone ? step.series.get(this.alone)[moment] : step.allocated[moment];
     const title = [
-      step.seconds[step.count] ? formatSeconds(step.seconds[moment]) : "",
+      asked ? "" : step.trace.oom ? "where memory ran out" : "at the peak",
+      asked && step.seconds[step.count] ? formatSeconds(step.seconds[moment]) : "",
       moment ? `${step.text("phase", moment - 1)}${step.text("module", moment - 1) ? ` of ${step.text("module", moment - 1)}` : ""}` : "start of the step",
     ].filter(Boolean).join(" · ");
     const known = alive.length ? ` in ${counted(alive.length, "tensor")}` : "";
-    const rows = alive.slice(0, 5).map((one, rank) => this.tensor(one, moment, rank));
+    const rows = alive.slice(0, asked ? 5 : 3).map((one, rank) => this.tensor(one, moment, asked && rank === 0));
     this.answer.replaceChildren(
       element("b", {}, title),
-      element("p", {}, `${this.happened(moment)}alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}${known}${alive.length ? ", the largest:" : ""}`),
+      element("p", {}, `${asked ? this.happened(moment) : ""}alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}${known}${alive.length ? ", the largest:" : ""}`),
       element("ul", {}, ...rows),
+      ...(asked ? [] : [element("p", { class: "memlab-quiet" }, "Point at the chart, or press Tab and the arrow keys, to ask of another moment.")]),
     );
-    this.chart.box.setAttribute("aria-valuetext", this.answer.innerText || this.answer.textContent);
+    if (asked) this.chart.box.setAttribute("aria-valuetext", this.answer.innerText || this.answer.textContent);
   }
 
   happened(moment) {
@@ -226,14 +228,14 @@ class Picture {
     return bytes > 0 ? `+${formatBytes(bytes)}${by ? ` by ${by}` : ""}; ` : `${formatBytes(-bytes)} freed; `;
   }
 
-  tensor({ place, count, category }, moment, rank) {
+  tensor({ place, count, category }, moment, withLife) {
     const { name, shape } = this.step.describe(place);
     const { born, freed } = this.step.lives[place];
     const life = category === "workspace" ? "" : `${born === 0 ? "older than the step" : born === moment ? "born now" : `born ${moment - born} events ago in ${this.step.text("phase", born - 1)}`}, `
       + (freed === null ? this.step.trace.oom ? "alive when memory runs out" : "outlives the step" : `freed in ${counted(freed - moment, "event")}, in ${this.step.text("phase", freed - 1)}`);
     return element("li", { title: life },
       element("i", { style: `background:${colorOf(category)}` }), element("span", {}, name), element("b", {}, formatBytes(count)),
-      element("small", {}, [shape, category === "workspace" ? "of libraries, and what blocks are rounded up to" : category, rank === 0 ? life : ""].filter(Boolean).join(" · ")));
+      element("small", {}, [shape, category === "workspace" ? "of libraries, and what blocks are rounded up to" : category, withLife ? life : ""].filter(Boolean).join(" · ")));
   }
 
   highlight(moment) {
@@ -242,7 +244,11 @@ class Picture {
     if (this.marked === number && this.code.childElementCount) return;
     this.marked = number;
     const { lines, first } = this.source;
-    this.code.replaceChildren(...lines.map((line, i) => element(first + i === number ? "mark" : "span", {}, line || " ")));
+    this.code.replaceChildren(...lines.map((line, i) => {
+      const indent = line.length - line.trimStart().length + 2; // of what does not fit on its line
+      const parts = (line || " ").split(/(?<=[(,=[] ?)(?=\S)/).flatMap((part) => [part, element("wbr")]);
+      return element(first + i === number ? "mark" : "span", { style: `padding-left:${indent}ch;text-indent:-${indent}ch` }, ...parts);
+    }));
     const mark = this.code.querySelector("mark");
     if (mark) this.code.scrollTop = mark.offsetTop - this.code.offsetTop - this.code.clientHeight / 2;
   }

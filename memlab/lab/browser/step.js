@@ -40,6 +40,11 @@ class Step {
     });
   }
 
+  // The moment of its peak, or where memory ran out.
+  get summit() {
+    return this.trace.oom ? this.count : this.peakAt;
+  }
+
   text(column, e) {
     return this.trace.events.texts[this.trace.events[column][e]];
   }

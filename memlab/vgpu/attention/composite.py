@@ -2,12 +2,13 @@
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from memlab.vgpu.attention.choice import CUDNN, EFFICIENT, FLASH, HALF, choose_attention, why_unfused
 from memlab.vgpu.current_prediction import current
 
 aten = torch.ops.aten
-LARGE = 0.05  # of what is allocated: a table of scores that is worth a sentence
+LARGE = 0.05  # of what is allocated: tables of scores that are worth a sentence
 
 
 def attention(
@@ -40,16 +41,18 @@ def attention(
         return aten._scaled_dot_product_cudnn_attention(
             query, key, value, attn_mask, needs_backward, dropout_p, is_causal, scale=scale
         )[0]
-    _note_table(query, key, value)
-    return _math(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    why = why_unfused(current().card, query, value)
+    return _math(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, why)
 
 
-def _note_table(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Have the trace say why there is a table of scores, if it is large beside all that is allocated now."""
-    table = query.numel() // max(1, query.shape[-1]) * key.shape[-2] * query.itemsize
-    is_large = table > LARGE * (current().memory.blocks.allocated + table)
-    if is_large and (sentence := why_unfused(current().card, query, value)):
-        current().note(sentence)
+def _note_table(table: Tensor, why: str) -> None:
+    """Have the trace say why there are tables of scores, if those of all layers are large beside what is allocated."""
+    prediction = current()
+    tables = prediction.score_tables
+    tables[:] = [(ref, size) for ref, size in tables if not ref.expired()]
+    tables.append((StorageWeakRef(table.untyped_storage()), table.nbytes))
+    if sum(size for _, size in tables) > LARGE * prediction.memory.blocks.allocated:
+        prediction.note(why)
 
 
 def _math(
@@ -61,6 +64,7 @@ def _math(
     is_causal: bool,
     scale: float | None,
     enable_gqa: bool,
+    why: str,
 ) -> Tensor:
     """As ``_scaled_dot_product_attention_math``, which adds the mask in place, but not under a dispatch mode."""
     dtype = query.dtype
@@ -79,6 +83,8 @@ def _math(
     if mask is not None:
         weights.add_(mask)
     weights = aten._safe_softmax(weights, -1)
+    if why:
+        _note_table(weights, why)
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
     also_returned = weights.to(dtype)  # noqa: F841  it lives until the end
