@@ -386,6 +386,12 @@ def test_where_nobody_points_the_largest_tensors_of_the_peak_are_named(draw, bro
     assert "where memory ran out" in answer.inner_text()
 
 
+def test_the_line_of_the_peak_is_marked_as_soon_as_the_code_is_there(draw, browser):
+    draw(NAMED)
+    browser.evaluate("picture.showCode({ lines: ['for x in data:', '    loss = model(x)', '    yield loss'], first: 5 })")
+    assert browser.locator(".memlab-code mark").inner_text() == "    loss = model(x)"
+
+
 def test_a_measured_steps_axis_says_that_others_take_less_time(draw):
     drawn = draw(NAMED, by_time=True)
     assert "time in a tracked step: others take 63 ms" in texts(drawn)

@@ -55,7 +55,8 @@ class Picture {
   showCode(code) {
     this.source = code;
     this.chart.code = code;
-    this.highlight(null);
+    this.code.replaceChildren();
+    this.asked(this.chart.moment);
   }
 
   // A is only drawn beside the same model.
