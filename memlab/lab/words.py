@@ -170,7 +170,8 @@ def failure_sentence(error: BaseException, train: Train) -> str:
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
     where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if code and lines else ""
     notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
-    return f"{type(error).__name__}: {message(error).rstrip('.')}{where}. Fix it, then run its cell and the panel's again.{notes}"
+    mending = "Fix it, then run its cell and the panel's again."
+    return f"{type(error).__name__}: {message(error).rstrip('.')}{where}. {mending}{notes}"
 
 
 def ending(trace: Trace | None, steps: int, stopped: bool) -> str:

@@ -388,7 +388,9 @@ def test_where_nobody_points_the_largest_tensors_of_the_peak_are_named(draw, bro
 
 def test_the_line_of_the_peak_is_marked_as_soon_as_the_code_is_there(draw, browser):
     draw(NAMED)
-    browser.evaluate("picture.showCode({ lines: ['for x in data:', '    loss = model(x)', '    yield loss'], first: 5 })")
+    browser.evaluate(
+        "picture.showCode({ lines: ['for x in data:', '    loss = model(x)', '    yield loss'], first: 5 })"
+    )
     assert browser.locator(".memlab-code mark").inner_text() == "    loss = model(x)"
 
 

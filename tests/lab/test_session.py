@@ -18,7 +18,6 @@ from memlab.errors import BadTrain, BadValue, MemlabError
 from memlab.lab import jobs
 from memlab.lab.session import Session
 from memlab.lab.steady import MOST_STEPS
-from memlab.units import format_bytes
 from memlab.vgpu import find_card
 from tests.lab.loops import Slow, SlowToRun, train
 from tests.waiting import SOON, wait_for
@@ -535,7 +534,8 @@ def test_a_run_is_drawn_over_what_was_predicted_of_it_and_names_it(known):
     trace = session.run(batch_size=16)
     outline = session.screen.view.outline
     assert outline == predict(train, gpu="L4", batch_size=16)
-    assert f"Predicted for an L4: {format_bytes(outline.peak_allocated)}." in session.screen.sentence
+    both = f"{outline.peak_text}, without workspace {trace.peak_text}"
+    assert f"Predicted for an L4: {both}." in session.screen.sentence
     assert session.screen.view.trace == trace
     assert (session.prediction is not None) == known  # what is foreseen is not on show
     assert session.run(batch_size=2).settings["batch_size"] == 2
@@ -613,7 +613,7 @@ def test_the_first_model_is_predicted_and_another_when_it_is_chosen_but_run_trai
     picture = session.screen.picture()
     assert (picture["heading"], picture["model"]) == ("batch 4", "")
     assert session.screen.view.outline.settings == trace.settings
-    assert f"Predicted for a T4: {session.screen.view.outline.peak_text}." in session.screen.sentence
+    assert f"Predicted for a T4: {session.screen.view.outline.peak_text}, without workspace " in session.screen.sentence
     assert predicted(session, batch_size=5).settings == trace.settings | {"batch_size": 5}
     session.choose_model("Wider")
     session._worker._latest.result(SOON)
