@@ -29,6 +29,7 @@ class _Name(NamedTuple):
 
 
 _NONE = _Name("", "")
+_COMPILED = "_orig_mod"  # in what torch.compile makes of a module: the module itself
 
 
 class ModulesAtWork:
@@ -44,6 +45,7 @@ class ModulesAtWork:
 
     def __init__(self, tracked: Callable[[], bool], on_root: Callable[[torch.nn.Module], None]):
         self.name = ""
+        self._part = ""
         self._tracked = tracked
         self._on_root = on_root
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, _Name] = weakref.WeakKeyDictionary()
@@ -71,6 +73,11 @@ class ModulesAtWork:
         """The number of modules that run their forward, one in another."""
         return len(self._stack)
 
+    def work_for(self, part: str) -> None:
+        """Compiled code, which calls no modules, works for this part of the module at work; ``""``: for all of it."""
+        self._part = part
+        self._show()
+
     def leave_backward(self) -> None:
         """Backward has ended."""
         self._in_backward = _NONE
@@ -78,7 +85,7 @@ class ModulesAtWork:
 
     def _show(self) -> None:
         innermost = self._stack[-1][0] if self._stack else self._in_backward
-        self.name = innermost.path or innermost.model
+        self.name = ".".join(filter(None, (innermost.path, self._part))) or innermost.model
 
     def _enter(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         if not self._tracked():
@@ -101,8 +108,10 @@ class ModulesAtWork:
 
     def _name_of(self, module: torch.nn.Module) -> _Name:
         if module not in self._names:  # a root: its parts get their names with it
+            model = type(getattr(module, _COMPILED, module)).__name__
             for path, part in module.named_modules():
-                self._names.setdefault(part, _Name(type(module).__name__, path.replace("_orig_mod.", "")))
+                plain = ".".join(name for name in path.split(".") if name != _COMPILED)
+                self._names.setdefault(part, _Name(model, plain))
         return self._names[module]
 
     def _on_gradient(self, value: object, hook: Callable[[torch.Tensor], None]) -> None:

@@ -45,6 +45,7 @@ class Prediction:
         score_tables: the tables of attention's scores that a fused kernel would spare: weakly, and the bytes of each.
         repeats: what is called for models that the loop calls again and again.
         launch: is called with the arguments of each kernel that a compiler has made, in the place of the kernel.
+        work_for: is called with the origin of what compiled code does next (``compiled/origins.py``), None at its end.
     """
 
     card: Card
@@ -70,6 +71,7 @@ class Prediction:
     score_tables: list[tuple[Any, int]] = field(default_factory=list)
     repeats: Any = None
     launch: Callable[[tuple[Any, ...]], None] = lambda args: None
+    work_for: Callable[[Any], None] = lambda origin: None
     _streams: int = 0  # made so far
 
     def start_step(self) -> None:

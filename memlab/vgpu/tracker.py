@@ -11,13 +11,14 @@ from typing import Any, NoReturn, TypeGuard
 import torch
 
 from memlab.allocator import Block, OutOfRoom
-from memlab.categories import Phase
+from memlab.categories import Category, Phase
 from memlab.errors import Stopped
 from memlab.tracking import BudgetExceeded, Tracker
 from memlab.tracking.internals import on_again
 from memlab.tracking.labels import Marks, label
 from memlab.tracking.operators import operator
 from memlab.tracking.storages import Record
+from memlab.vgpu.compiled.origins import Origin, operator_of
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current_prediction import Prediction, outside
 from memlab.vgpu.history import History
@@ -32,6 +33,7 @@ from memlab.vgpu.subclasses import as_plain
 from memlab.vgpu.time.clock import Clock
 
 _FAKE = (FakeTensor,)
+_EMPTY = torch.ops.aten.empty_strided.default  # what compiled code allocates with, for whatever operator
 
 
 class VirtualTracker(Tracker):
@@ -45,7 +47,8 @@ class VirtualTracker(Tracker):
         self.mode = mode
         self.clock = Clock(prediction.card.speed)
         self._prediction = prediction
-        prediction.launch = self._launch
+        prediction.launch, prediction.work_for = self._launch, self._work_for
+        self._origin: Origin | None = None
         self._frames: Any = None  # what is compiled; PyTorch's compiler takes seconds to import
         self._compiles = True
         self._libraries: set[str] = set()
@@ -96,6 +99,13 @@ class VirtualTracker(Tracker):
     def _launch(self, args: tuple[Any, ...]) -> None:
         """A kernel of compiled code is launched: it moves its arguments, each once, and allocates nothing."""
         self.clock.launch(args, self.memory.blocks.stream)
+
+    def _work_for(self, origin: Origin | None) -> None:
+        """Compiled code makes a buffer for a part of the model, or ends."""
+        self._origin = origin
+        if origin is not None and origin.differentiated and not self._autograd.is_bw:
+            self.begin_phase(Phase.FORWARD, starts_graph=True)  # it need not be in a module
+        self._modules.work_for(origin.path if origin is not None else "")
 
     def _at_work(self) -> tuple[str, str, str]:
         return operator(self._op).name, self._modules.name, str(self._phase)  # the viewer knows no enumeration
@@ -149,6 +159,8 @@ class VirtualTracker(Tracker):
             self._refuse(error.segment)
         if self.moments is not None:
             self.moments.append((RESULTS,))
+        if func is _EMPTY and self._origin is not None:
+            self._op = operator_of(self._origin.op) or func
         return out
 
     def count_workspace(self, first: int | None) -> None:
@@ -187,6 +199,11 @@ class VirtualTracker(Tracker):
 
     def _is_parameter(self, tensor: torch.Tensor) -> TypeGuard[torch.nn.Parameter]:
         return "_is_param" in tensor.__dict__  # as torch.nn.Parameter marks tensors of other types
+
+    def _begin(self, record: Record) -> None:
+        if self._origin is not None and self._origin.recomputed:
+            record.settled = Category.RECOMPUTED
+        super()._begin(record)
 
     def _take(self, record: Record) -> None:
         if self.moments is not None:

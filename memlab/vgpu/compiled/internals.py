@@ -35,6 +35,7 @@ from torch._inductor.codecache import CacheBase, PyCodeCache
 from torch._inductor.constant_folding import ConstantFolder
 from torch._inductor.fx_passes import pad_mm
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
+from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.virtualized import V
 from torch._subclasses import fake_tensor, functional_tensor
@@ -65,6 +66,7 @@ __all__ = [
     "ConvertFrameReturn",
     "CudaInterface",
     "FunctionalTensor",
+    "GraphLowering",
     "InductorBackend",
     "InliningInstructionTranslator",
     "InstructionTranslatorBase",

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from memlab.patching import Change, behind, where
-from memlab.vgpu.compiled import internals, padding
-from memlab.vgpu.compiled.wrapper import Launch, played
+from memlab.vgpu.compiled import internals, origins, padding
+from memlab.vgpu.compiled.wrapper import played
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current_prediction import Prediction
 from memlab.vgpu.facade import properties
@@ -137,8 +137,10 @@ def changes(prediction: Prediction, seeing: Callable[[], AbstractContextManager[
     yield internals.compile_fx, "is_tf32_warning_applicable", _here(lambda graph: False, is_applicable)
     # What it would write for a report of a defect, it asks nvcc and the driver for.
     yield internals.reports, "save_graph_repro", _here(lambda *_, **__: None, internals.reports.save_graph_repro)
+    codegen = internals.GraphLowering.codegen
+    yield internals.GraphLowering, "codegen", _here(_with_origins(codegen), codegen)
     load = internals.PyCodeCache.load_by_key_path
-    yield internals.PyCodeCache, "load_by_key_path", staticmethod(_here(partial(_played, prediction.launch), load))
+    yield internals.PyCodeCache, "load_by_key_path", staticmethod(_here(partial(_played, prediction), load))
     for module in internals.modules_with_caches:
         yield module, "cache_dir", _here(_folder_of_this_process, module.cache_dir)
 
@@ -351,12 +353,23 @@ def _aside_on_the_host(aside: Answer) -> Answer:
     return set_aside
 
 
-def _played(launch: Launch, key: str, path: str, linemap: Any = None, attrs: Any = None, **options: Any) -> ModuleType:
+def _with_origins(codegen: Answer) -> Answer:
+    def told(self: Any) -> Any:
+        wrapper, *kernels = codegen(self)
+        wrapper.value += origins.table(self)
+        return wrapper, *kernels
+
+    return told
+
+
+def _played(
+    prediction: Prediction, key: str, path: str, linemap: Any = None, attrs: Any = None, **options: Any
+) -> ModuleType:
     if attrs is None:  # a template's kernel (FlexAttention), which only a clock on the card would run
         module = ModuleType("memlab_kernel")
         vars(module).update(__file__=path, key=key)
         return module
-    return played(Path(path).read_text(encoding="utf-8"), attrs, launch)
+    return played(Path(path).read_text(encoding="utf-8"), attrs, prediction.launch, prediction.work_for)
 
 
 @cache

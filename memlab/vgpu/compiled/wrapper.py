@@ -1,24 +1,27 @@
 """The Python that Inductor has written for a graph, run on the virtual card."""
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from memlab.vgpu.compiled.origins import TABLE, Origin
 from memlab.vgpu.names import CARD
 
 Launch = Callable[[tuple[Any, ...]], None]
+WorkFor = Callable[[Origin | None], None]
 
 
-def played(text: str, constants: Mapping[str, Any], launch: Launch) -> ModuleType:
+def played(text: str, constants: Mapping[str, Any], launch: Launch, work_for: WorkFor) -> ModuleType:
     """The module that Inductor has written, with the card's allocations and without kernels.
 
     Args:
         text: of the module. Its ``call`` takes a list of tensors and returns those that the graph gives.
         constants: names that the module finds beside its own.
         launch: is called with the arguments of each kernel in the place of the kernel.
+        work_for: is called with the origin of each buffer before it is made, and with None at the end of a call.
     """
     given = {
         "async_compile": _Kernels(launch),
@@ -34,8 +37,59 @@ def played(text: str, constants: Mapping[str, Any], launch: Launch) -> ModuleTyp
     vars(module).update(given)
     tree = ast.parse(text)
     tree.body = [node for node in tree.body if not _is_replaced(node, given.keys())]
-    exec(compile(tree, module.__name__, "exec"), vars(module))
+    known = {name: Origin(*origin) for name, origin in ast.literal_eval(_value(tree, TABLE)).items()}
+    vars(module)[_TELL] = lambda name: work_for(known.get(name))
+    _Telling(known.keys()).visit(tree)
+    exec(compile(ast.fix_missing_locations(tree), module.__name__, "exec"), vars(module))
     return module
+
+
+_TELL = "memlab_work_for"
+
+
+def _value(tree: ast.Module, name: str) -> ast.expr:
+    """What a module gives a name for its value."""
+    return next(
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
+    )
+
+
+class _Telling(ast.NodeTransformer):
+    """Has the function ``call`` tell of each buffer before it is made, and when it ends."""
+
+    def __init__(self, buffers: Collection[str]):
+        self._buffers = buffers
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        if node.name == "call":
+            body = self._told(node.body)
+            node.body = [ast.Try(body=body, handlers=[], orelse=[], finalbody=[_tell(None)])]
+        return node
+
+    def _told(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        told: list[ast.stmt] = []
+        for statement in body:
+            if isinstance(statement, ast.With | ast.If | ast.For):
+                statement.body = self._told(statement.body)
+            elif made := next((name for name in _made(statement) if name in self._buffers), None):
+                told.append(_tell(made))
+            told.append(statement)
+        return told
+
+
+def _tell(name: str | None) -> ast.stmt:
+    return ast.Expr(ast.Call(ast.Name(_TELL, ast.Load()), [ast.Constant(name)], []))
+
+
+def _made(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement gives a value, or whose tensors it fills as an operator's ``out``."""
+    if isinstance(statement, ast.Assign):
+        yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        outs = (keyword.value for keyword in statement.value.keywords if keyword.arg == "out")
+        yield from (out.id for out in outs if isinstance(out, ast.Name))
 
 
 def _is_replaced(node: ast.stmt, given: Any) -> bool:
