@@ -394,6 +394,16 @@ def test_the_line_of_the_peak_is_marked_as_soon_as_the_code_is_there(draw, brows
     assert browser.locator(".memlab-code mark").inner_text() == "    loss = model(x)"
 
 
+def test_the_line_of_the_peak_is_in_sight_also_where_the_panel_comes_into_sight_later(draw, browser):
+    draw(NAMED)
+    browser.evaluate("document.body.style.display = 'none'")
+    lines = [f"line {number}" for number in range(40)]
+    browser.evaluate("([lines]) => picture.showCode({ lines, first: 6 - 30 })", [lines])  # the peak is in line 6
+    browser.evaluate("document.body.style.display = ''; picture.draw()")
+    code, mark = (browser.locator(f".memlab-code{part}").bounding_box() for part in ("", " mark"))
+    assert code["y"] < mark["y"] < code["y"] + code["height"] - mark["height"]
+
+
 def test_a_measured_steps_axis_says_that_others_take_less_time(draw):
     drawn = draw(NAMED, by_time=True)
     assert "time in a tracked step: others take 63 ms" in texts(drawn)

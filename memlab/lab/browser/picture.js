@@ -243,7 +243,7 @@ class Picture {
     if (!this.source) return this.code.replaceChildren();
     const number = moment ? this.step.trace.events.line[moment - 1] : 0;
     if (this.marked === number && this.code.childElementCount) return;
-    this.marked = number;
+    this.marked = this.code.clientHeight ? number : null; // what is not on screen yet cannot be scrolled to
     const { lines, first } = this.source;
     this.code.replaceChildren(...lines.map((line, i) => {
       const indent = line.length - line.trimStart().length + 2; // of what does not fit on its line
@@ -251,7 +251,7 @@ class Picture {
       return element(first + i === number ? "mark" : "span", { style: `padding-left:${indent}ch;text-indent:-${indent}ch` }, ...parts);
     }));
     const mark = this.code.querySelector("mark");
-    if (mark) this.code.scrollTop = mark.offsetTop - this.code.offsetTop - this.code.clientHeight / 2;
+    if (mark) this.code.scrollTop = mark.offsetTop - this.code.clientHeight / 2;
   }
 
   // Go through the step once, the cursor moving: so many times a second, for a run needs the processor, too.
