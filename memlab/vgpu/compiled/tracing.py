@@ -20,7 +20,9 @@ from typing import Any
 import torch
 
 from memlab.patching import Change, behind, where
-from memlab.vgpu.compiled import internals, origins, padding
+from memlab.vgpu.compiled import internals, origins
+from memlab.vgpu.compiled.padding import TABLE as TIMED
+from memlab.vgpu.compiled.padding import Padding
 from memlab.vgpu.compiled.wrapper import played
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current_prediction import Prediction
@@ -82,11 +84,11 @@ def settings() -> Iterator[None]:
         yield
 
 
-def changes(prediction: Prediction, seeing: Callable[[], AbstractContextManager[None]]) -> Iterator[Change]:
+def changes(prediction: Prediction, seeing: Callable[..., AbstractContextManager[None]]) -> Iterator[Change]:
     """Yield each change: where, its name, and what takes its place.
 
     Args:
-        seeing: makes the context in which the prediction sees operators.
+        seeing: makes the context in which the prediction sees operators; with ``counts=False`` no step counts them.
     """
     begun = internals.OptimizerVariable.call_method
     yield internals.OptimizerVariable, "call_method", _here(_beginning_state(begun, seeing), begun)
@@ -94,7 +96,8 @@ def changes(prediction: Prediction, seeing: Callable[[], AbstractContextManager[
         yield owner, name, staticmethod(_here(lambda *_, answer=answer, **__: answer, getattr(owner, name)))
     for module in (internals.scheduler, internals.pad_mm):
         yield module, "has_triton", _here(lambda *_: True, vars(module)["has_triton"])
-    for owner, name, answer in padding.changes(prediction.card.speed):
+    padding = Padding(prediction.card.speed, lambda: as_the_loop(seeing(counts=False)))
+    for owner, name, answer in padding.changes():
         yield owner, name, _here(answer, getattr(owner, name))
     owner, name = internals.capturing
     yield owner, name, _here(lambda: False, getattr(owner, name))
@@ -138,9 +141,9 @@ def changes(prediction: Prediction, seeing: Callable[[], AbstractContextManager[
     # What it would write for a report of a defect, it asks nvcc and the driver for.
     yield internals.reports, "save_graph_repro", _here(lambda *_, **__: None, internals.reports.save_graph_repro)
     codegen = internals.GraphLowering.codegen
-    yield internals.GraphLowering, "codegen", _here(_with_origins(codegen), codegen)
+    yield internals.GraphLowering, "codegen", _here(_with_tables(codegen, padding), codegen)
     load = internals.PyCodeCache.load_by_key_path
-    yield internals.PyCodeCache, "load_by_key_path", staticmethod(_here(partial(_played, prediction), load))
+    yield internals.PyCodeCache, "load_by_key_path", staticmethod(_here(partial(_played, prediction, padding), load))
     for module in internals.modules_with_caches:
         yield module, "cache_dir", _here(_folder_of_this_process, module.cache_dir)
 
@@ -353,23 +356,31 @@ def _aside_on_the_host(aside: Answer) -> Answer:
     return set_aside
 
 
-def _with_origins(codegen: Answer) -> Answer:
+def _with_tables(codegen: Answer, padding: Padding) -> Answer:
     def told(self: Any) -> Any:
         wrapper, *kernels = codegen(self)
-        wrapper.value += origins.table(self)
+        wrapper.value += origins.table(self) + padding.table()
         return wrapper, *kernels
 
     return told
 
 
 def _played(
-    prediction: Prediction, key: str, path: str, linemap: Any = None, attrs: Any = None, **options: Any
+    prediction: Prediction,
+    padding: Padding,
+    key: str,
+    path: str,
+    linemap: Any = None,
+    attrs: Any = None,
+    **options: Any,
 ) -> ModuleType:
     if attrs is None:  # a template's kernel (FlexAttention), which only a clock on the card would run
         module = ModuleType("memlab_kernel")
         vars(module).update(__file__=path, key=key)
         return module
-    return played(Path(path).read_text(encoding="utf-8"), attrs, prediction.launch, prediction.work_for)
+    module = played(Path(path).read_text(encoding="utf-8"), attrs, prediction.launch, prediction.work_for)
+    padding.play(getattr(module, TIMED))
+    return module
 
 
 @cache
