@@ -45,6 +45,7 @@ class Prediction:
         score_tables: the tables of attention's scores that a fused kernel would spare: weakly, and the bytes of each.
         repeats: what is called for models that the loop calls again and again.
         launch: is called with the arguments of each kernel that a compiler has made, in the place of the kernel.
+        timing: bytes allocated at most while kernels are timed, on a machine where that was not done before.
         work_for: is called with the origin of what compiled code does next (``compiled/origins.py``), None at its end.
     """
 
@@ -72,6 +73,7 @@ class Prediction:
     repeats: Any = None
     launch: Callable[[tuple[Any, ...]], None] = lambda args: None
     work_for: Callable[[Any], None] = lambda origin: None
+    timing: int = 0
     _streams: int = 0  # made so far
 
     def start_step(self) -> None:
@@ -103,6 +105,11 @@ class Prediction:
                 yield f"The number that {line} asks for was given as {number:g}."
             else:
                 yield f"Nothing asks for a number at {line}, so the {number:g} that was given for it had no effect."
+
+    def see_timing(self, taken: int) -> None:
+        """Where PyTorch compiles this for the first time on a machine, timing kernels takes so many bytes beside."""
+        if taken:
+            self.timing = max(self.timing, self.memory.blocks.allocated + taken)
 
     def note(self, sentence: str) -> None:
         """Have the trace say this."""

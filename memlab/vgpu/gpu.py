@@ -10,6 +10,7 @@ from memlab.errors import BadValue, MemlabError
 from memlab.files import write_atomically
 from memlab.oom import is_out_of_memory
 from memlab.text import message
+from memlab.units import format_bytes
 from memlab.vgpu import triton_kernels
 from memlab.vgpu.assembly import register
 from memlab.vgpu.current_prediction import Prediction
@@ -93,8 +94,18 @@ class VirtualGpu(Device):
         told = self._clock.communication() if self._clock else ""
         left_out = (*self._prediction.notes, *self._prediction.memory.remarks, *self._prediction.on_given)
         sizes = chosen(self._prediction.sized, self._prediction.spread, self._chosen)
-        assumed = [*sizes, told, self.card.assumption, unchecked()]
+        assumed = [*sizes, told, self._first_run(), self.card.assumption, unchecked()]
         return (*left_out, *filter(None, assumed))
+
+    def _first_run(self) -> str:
+        """A sentence about what compiling takes beside, on a machine that has not done it before; or ``""``."""
+        taken = self._prediction.timing
+        if taken <= self._prediction.memory.peak_allocated:
+            return ""
+        return (
+            f"The first run on a machine takes {format_bytes(taken)} for a moment: PyTorch's compiler times products "
+            "with padding and without, until it has cached its choice."
+        )
 
     @property
     def guesses(self) -> tuple[str, ...]:

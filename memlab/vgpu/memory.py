@@ -38,6 +38,11 @@ class VirtualMemory:
         return self.blocks.allocated, peak
 
     @property
+    def peak_allocated(self) -> int:
+        """The most bytes allocated, since the loop last forgot its peaks."""
+        return max(self._highest, self.blocks.peak_allocated)
+
+    @property
     def peak_reserved(self) -> int:
         """The most bytes held from the driver so far."""
         return max(self._reserved_before, self.blocks.peak_reserved)
@@ -58,7 +63,7 @@ class VirtualMemory:
         """As ``torch.cuda.memory_stats_as_nested_dict``; what is freed and allocated in all is not counted."""
         blocks = self.blocks
         used = [block for segment in blocks.segments.values() for block in segment.blocks() if not block.free]
-        highest = max(self._highest, blocks.peak_allocated)
+        highest = self.peak_allocated
         counted = {
             "allocated_bytes": (blocks.allocated, highest),
             "active_bytes": (blocks.allocated, highest),

@@ -30,7 +30,7 @@ from memlab.vgpu.names import CARD
 from memlab.vgpu.scratch.rule import Result
 from memlab.vgpu.sparse import operators as sparse
 from memlab.vgpu.subclasses import as_plain
-from memlab.vgpu.time.clock import Clock, StoppedClock
+from memlab.vgpu.time.clock import Clock
 
 _FAKE = (FakeTensor,)
 _EMPTY = torch.ops.aten.empty_strided.default  # what compiled code allocates with, for whatever operator
@@ -84,23 +84,14 @@ class VirtualTracker(Tracker):
         return self._frames.compiler(readers)
 
     @contextmanager
-    def _seeing(self, *, counts: bool = True) -> Iterator[None]:
-        """The context in which operators are seen, where PyTorch has set all modes aside.
-
-        Args:
-            counts: whether their work is a part of the step.
-        """
-        clock, flops = self.clock, self.flops
+    def _seeing(self) -> Iterator[None]:
+        """The context in which operators are seen, where PyTorch has set all modes aside."""
         before = unset_mode(FAKE_MODE)
         set_mode(self.mode)
-        self.clock = clock if counts else StoppedClock(clock)
         try:
             with on_again(self):
                 yield
         finally:
-            self.clock = clock
-            if not counts:
-                self.flops = flops
             unset_mode(FAKE_MODE)
             if before is not None:
                 set_mode(before)

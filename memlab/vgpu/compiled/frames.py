@@ -35,7 +35,7 @@ class Frames:
         seeing: makes the context in which the prediction sees operators.
     """
 
-    def __init__(self, prediction: Prediction, seeing: Callable[..., AbstractContextManager[None]]):
+    def __init__(self, prediction: Prediction, seeing: Callable[[], AbstractContextManager[None]]):
         self._prediction = prediction
         self._tracing = Patches(lambda: tracing.changes(prediction, seeing))
         self._compilers: dict[int, tuple[Any, _Compiler]] = {}  # by the reader's, which is kept beside

@@ -84,11 +84,11 @@ def settings() -> Iterator[None]:
         yield
 
 
-def changes(prediction: Prediction, seeing: Callable[..., AbstractContextManager[None]]) -> Iterator[Change]:
+def changes(prediction: Prediction, seeing: Callable[[], AbstractContextManager[None]]) -> Iterator[Change]:
     """Yield each change: where, its name, and what takes its place.
 
     Args:
-        seeing: makes the context in which the prediction sees operators; with ``counts=False`` no step counts them.
+        seeing: makes the context in which the prediction sees operators.
     """
     begun = internals.OptimizerVariable.call_method
     yield internals.OptimizerVariable, "call_method", _here(_beginning_state(begun, seeing), begun)
@@ -96,7 +96,7 @@ def changes(prediction: Prediction, seeing: Callable[..., AbstractContextManager
         yield owner, name, staticmethod(_here(lambda *_, answer=answer, **__: answer, getattr(owner, name)))
     for module in (internals.scheduler, internals.pad_mm):
         yield module, "has_triton", _here(lambda *_: True, vars(module)["has_triton"])
-    padding = Padding(prediction.card.speed, lambda: as_the_loop(seeing(counts=False)))
+    padding = Padding(prediction.card.speed)
     for owner, name, answer in padding.changes():
         yield owner, name, _here(answer, getattr(owner, name))
     owner, name = internals.capturing
@@ -143,7 +143,7 @@ def changes(prediction: Prediction, seeing: Callable[..., AbstractContextManager
     codegen = internals.GraphLowering.codegen
     yield internals.GraphLowering, "codegen", _here(_with_tables(codegen, padding), codegen)
     load = internals.PyCodeCache.load_by_key_path
-    yield internals.PyCodeCache, "load_by_key_path", staticmethod(_here(partial(_played, prediction, padding), load))
+    yield internals.PyCodeCache, "load_by_key_path", staticmethod(_here(partial(_played, prediction), load))
     for module in internals.modules_with_caches:
         yield module, "cache_dir", _here(_folder_of_this_process, module.cache_dir)
 
@@ -366,20 +366,14 @@ def _with_tables(codegen: Answer, padding: Padding) -> Answer:
 
 
 def _played(
-    prediction: Prediction,
-    padding: Padding,
-    key: str,
-    path: str,
-    linemap: Any = None,
-    attrs: Any = None,
-    **options: Any,
+    prediction: Prediction, key: str, path: str, linemap: Any = None, attrs: Any = None, **options: Any
 ) -> ModuleType:
     if attrs is None:  # a template's kernel (FlexAttention), which only a clock on the card would run
         module = ModuleType("memlab_kernel")
         vars(module).update(__file__=path, key=key)
         return module
     module = played(Path(path).read_text(encoding="utf-8"), attrs, prediction.launch, prediction.work_for)
-    padding.play(getattr(module, TIMED))
+    prediction.see_timing(getattr(module, TIMED))
     return module
 
 

@@ -107,20 +107,3 @@ class Clock:
     def _exposed(self) -> float:
         """Seconds of communication beside which nothing is computed: what follows the last collective waits for it."""
         return max(0.0, max(self.now(), self._link.free + self.now() - self._since) - self._alone())
-
-
-class StoppedClock(Clock):
-    """A clock that stands still: what runs meanwhile is no part of the step."""
-
-    def __init__(self, clock: Clock):
-        self._stopped_at = clock.now()
-
-    def count(self, *work: Any) -> None:
-        """One operator has run."""
-
-    def launch(self, *work: Any) -> None:
-        """A kernel has run."""
-
-    def now(self) -> float:
-        """Return when it was stopped."""
-        return self._stopped_at

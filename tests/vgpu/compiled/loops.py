@@ -96,21 +96,30 @@ class Layers(nn.Module):
         return F.mse_loss(x, y)
 
 
+def own_forwards() -> nn.Module:
+    """Layers of which one instance has a ``forward`` of its own, as libraries give it."""
+    layers = Layers()
+    first = next(layer for layer in layers.modules() if isinstance(layer, nn.Linear))
+    first.forward = lambda x: F.linear(x, first.weight, first.bias)  # type: ignore[method-assign]
+    return layers
+
+
 def rows(*counts: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(torch.zeros(count, 256), torch.zeros(count, 256)) for count in counts]
 
 
-def loss_alone(device: Any) -> Iterator[torch.Tensor]:
+def loss_alone(device: Any, classes: int = 10_000, rows: int = 1024) -> Iterator[torch.Tensor]:
     """A compiled function of the loop's own, with a head of many classes."""
 
     @torch.compile
     def loss_of(x: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy((x @ weight.t()).float(), labels)
 
-    weight = torch.randn(10_000, 256, device=device, requires_grad=True)
+    weight = torch.randn(classes, 256, device=device, requires_grad=True)
     body = nn.Linear(256, 256).to(device)
     while True:
-        loss = loss_of(body(torch.randn(1024, 256, device=device)), weight, torch.zeros(1024, dtype=int, device=device))
+        labels = torch.zeros(rows, dtype=int, device=device)
+        loss = loss_of(body(torch.randn(rows, 256, device=device)), weight, labels)
         loss.backward()
         body.zero_grad()
         weight.grad = None
@@ -179,6 +188,9 @@ LOOPS: dict[str, Callable[..., Iterator[torch.Tensor]]] = {
     "layers of many sizes": partial(trained, make=Layers, batches=rows(2048, 1024, 1536, 512)),
     "optimizer step": partial(on_rows, make=partial(Layers, 0.0), how=lambda model: model, step_is_compiled=True),
     "loss alone": loss_alone,
+    # Whose products a card times with padding and without, while it compiles.
+    "loss of 50257 classes": partial(loss_alone, classes=50_257, rows=2048),
+    "own forwards": partial(on_rows, make=own_forwards),
     "flex attention": flexible,
     "adapters": adapted,
 }

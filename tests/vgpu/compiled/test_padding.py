@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from memlab import predict
+from memlab.units import MIB
+from tests.vgpu.compiled.loops import LOOPS
 
 with warnings.catch_warnings(action="ignore"):  # of the compiler's own files
     from memlab.vgpu.compiled.internals import pad_mm
@@ -73,3 +75,15 @@ def test_it_is_decided_anew_for_each_card(decided, tmp_path, monkeypatch):
     assert len(decided) > many
     assert peak() == first
     assert not any(tmp_path.rglob("*pad*"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_timing_takes_in_the_first_run_of_a_machine_is_told_where_it_is_the_most():
+    """PyTorch's CUDA build on the stand-in for a T4, with empty caches: 1,000,006,656 bytes, of 954 MiB."""
+    loop = LOOPS["loss of 50257 classes"]
+    first, again = (predict(loop, gpu="T4", steps=2) for _ in range(2))  # the second finds the code in PyTorch's cache
+    (said,) = first.notes
+    assert said.startswith("The first run on a machine takes 954 MiB for a moment: ")
+    assert first == again
+    assert first.peak_allocated < 954 * MIB
+    assert predict(LOOPS["gpt"], gpu="T4", steps=2).notes == ()  # whose products are of whole pieces
