@@ -103,7 +103,7 @@ class VirtualGpu(Device):
         if taken <= self._prediction.memory.peak_allocated:
             return ""
         return (
-            f"The first run on a machine takes {format_bytes(taken)} for a moment: PyTorch's compiler times products "
+            f"The first run on a machine takes about {format_bytes(taken)} for a moment: PyTorch's compiler times products "
             "with padding and without, until it has cached its choice."
         )
 
