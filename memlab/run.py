@@ -26,7 +26,7 @@ from memlab.tracebacks import show_readers_frames
 from memlab.tracking import Xray
 from memlab.tracking.randomness import RandomNumbers
 from memlab.turns import turn
-from memlab.units import parse_bytes
+from memlab.units import format_bytes, parse_bytes
 
 
 @runtime_checkable
@@ -250,6 +250,7 @@ class Run:
     def trace(self) -> Trace:
         """Return what is known so far. At least one step must have run."""
         assert self._xray is not None
+        losses = [step.loss for step in self.steps]
         return Trace(
             source=self._device.source,
             device=self._device.name,
@@ -263,7 +264,7 @@ class Run:
             storages=self._xray.storages,
             flops=self._xray.flops,
             oom=self.oom,
-            notes=(*self._tracker.notes, *self._device.notes, *notes_on([step.loss for step in self.steps])),
+            notes=(*filter(None, [self.leaks]), *self._tracker.notes, *self._device.notes, *notes_on(losses)),
             guesses=self._device.guesses,
             is_lower_bound=self._device.is_lower_bound,
             host_peak=self._device.host_peak,
@@ -274,6 +275,31 @@ class Run:
             least_seconds=None if self.oom else self._least_seconds,
             likely_seconds=None if self.oom else self._likely_seconds,
         )
+
+    @property
+    def leaks(self) -> str:
+        """A sentence about what steps leave behind for good, and when the card is full of it; or ``""``."""
+        if self._tracker.leak is None:
+            return ""
+        nbytes, line = self._tracker.leak
+        limit = self._device.room if self._budget is None else self._budget
+        last = self.peak_reserved or max(step.peak_allocated or 0 for step in self.steps)
+        left = "" if limit is None or self.oom else f", so memory runs out in about step {self._fills(limit, last)}"
+        return (
+            f"Each step leaves {format_bytes(nbytes)} behind, allocated {self._place(line)} and still alive two steps "
+            f"later{left}: look for what keeps it, such as a list of outputs or of losses with their graphs"
+        )
+
+    def _fills(self, limit: int, peak: int) -> int:
+        """The number of the step in which a leak has filled the card, from 1."""
+        assert self._tracker.leak is not None
+        return len(self.steps) + 1 + max(0, limit - peak) // self._tracker.leak.nbytes
+
+    def _place(self, line: int) -> str:
+        """A line of ``train``, in words."""
+        code = getattr(self._train, "__code__", None)
+        first = code.co_firstlineno if code else 1
+        return f"in line {line - first + 1} of {name_of(self._train)}" if line else "where no line of it is at work"
 
     @property
     def variables(self) -> list[Any]:

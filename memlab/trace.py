@@ -234,6 +234,12 @@ class Trace:
         return statistics.median(plain) if plain else None
 
     @property
+    def peak_line(self) -> int:
+        """The line of the training loop that is at work there, or where memory runs out; 0 where that is not known."""
+        place = len(self.events) if self.oom else self.peak_index
+        return self.events[place - 1].line if place else 0
+
+    @property
     def sentence(self) -> str:
         """The picture in words: ``peak 412 MiB in backward at blocks.3.mlp: 61% activations``."""
         if self.oom:

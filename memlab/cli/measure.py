@@ -3,7 +3,7 @@
 import argparse
 
 from memlab.cli.functions import add_arguments, is_script, load_function, read_settings
-from memlab.cli.report import show, title
+from memlab.cli.report import file_of, show, title
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     settings = read_settings([*args.settings, *args.arguments])
     # Not measure(**settings): Run refuses steps=9 as a setting like any other that train lacks.
     trace = Run(train, settings, open_device(args.device), steps=args.steps, budget=args.budget).complete()
-    show(title(args.target, trace), trace, args.json)
+    show(title(args.target, trace), trace, args.json, file_of(args.target))
     return 0
 
 
@@ -43,5 +43,5 @@ def _measure_script(args: argparse.Namespace) -> int:
 
     script = Script(args.target, *args.arguments).with_options(**read_settings(args.settings))
     trace = script.measure(device=args.device, steps=args.steps, budget=args.budget)
-    show(repr(script), trace, args.json)
+    show(repr(script), trace, args.json, script.path.name)
     return 0

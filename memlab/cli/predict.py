@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memlab.cli.functions import add_arguments, is_script, load_function, read_settings, read_value
-from memlab.cli.report import output_file, show, title
+from memlab.cli.report import file_of, output_file, show, title
 from memlab.errors import BadValue
 from memlab.script.child import MILESTONES
 from memlab.units import parse_bytes
@@ -91,23 +91,25 @@ def _predict_function(args: argparse.Namespace) -> int:
     trace = Run(train, settings, device, steps=args.steps, budget=args.budget).complete()
     if args.snapshot is not None:
         device.save_snapshot(args.snapshot)
-    show(title(args.target, trace), trace, args.json)
+    show(title(args.target, trace), trace, args.json, file_of(args.target))
     _name_snapshot(args.snapshot)
     return 0
 
 
 def _predict_script(args: argparse.Namespace) -> int:
     from memlab.script.child import ask
-    from memlab.script.plan import plan
+    from memlab.script.plan import MEND_FIRST, plan
     from memlab.vgpu.lookup import find_card
 
     launch = _launch(args)
     script, world_size = launch.command, launch.world_size if args.world_size is None else args.world_size
     options = {"gpu": args.gpu, "ranks": (world_size, 0), "until": args.until} | _assumed(args)
     answer = ask(script, **options, steps=args.steps, budget=args.budget, snapshot=args.snapshot)
-    show(repr(script), answer.trace, args.json)
+    show(repr(script), answer.trace, args.json, script.path.name)
     _name_snapshot(args.snapshot)
-    if answer.trace.oom:
+    if answer.trace.oom and answer.fault:
+        print(MEND_FIRST)
+    elif answer.trace.oom:
         room = find_card(args.gpu).room if args.budget is None else parse_bytes(args.budget)
         for line in plan(script, answer, **options, room=room, tell=_tell):
             print(line, flush=True)

@@ -25,9 +25,9 @@ def output_file(text: str) -> Path:
     return Path(text)
 
 
-def show(title: str, trace: "Trace", file: Path | None) -> None:
-    """Print what a run took, and write its trace to the file, if there is one."""
-    print("\n".join(report(title, trace)))
+def show(title: str, trace: "Trace", file: Path | None, source: str) -> None:
+    """Print what a run took, and write its trace to the file, if there is one; ``source`` has the loop's lines."""
+    print("\n".join(report(title, trace, source)))
     if file is not None:
         write_atomically(file, trace.to_json())
         print(f"The trace is in {file}")
@@ -39,9 +39,15 @@ def title(target: str, trace: "Trace") -> str:
     return f"{target.rpartition(':')[2]}({given})"
 
 
-def report(title: str, trace: "Trace") -> Iterator[str]:
+def file_of(target: str) -> str:
+    """The name of the file of a target, ``"train.py"`` of ``"scripts/train.py:train"``."""
+    return Path(target.rpartition(":")[0] or target).name
+
+
+def report(title: str, trace: "Trace", source: str) -> Iterator[str]:
     """The lines that say what a run took."""
-    yield f"{title} {trace.source} on {trace.device}"
+    rank = f", rank {trace.rank} of {trace.world_size}" if trace.world_size > 1 else ""
+    yield f"{title} {trace.source} on {trace.device}{rank}"
     yield ""
     for category, count in trace.by_category.items():
         yield _row(category, count, trace.peak_allocated)
@@ -61,6 +67,8 @@ def report(title: str, trace: "Trace") -> Iterator[str]:
     yield f"{'flops of a step':<22}{trace.flops:,}"
     yield ""
     yield f"{capital(trace.sentence)}."
+    if trace.peak_line:
+        yield f"There {source}:{trace.peak_line} is at work."
     if trace.time_sentence:
         yield f"{capital(trace.time_sentence)}."
     if trace.oom and trace.peak_reserved is not None:  # an allocator said it

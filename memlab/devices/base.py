@@ -23,6 +23,11 @@ class Device(Protocol):
         """The name that pictures carry."""
 
     @property
+    def room(self) -> int | None:
+        """Bytes that PyTorch can have of it, where that is known."""
+        return None
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about the run that its trace should carry."""
         return ()

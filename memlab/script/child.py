@@ -33,11 +33,15 @@ class Answer:
         trace: of it.
         options: those that the script has, with the values that they had.
         edits: what was changed in it, as lines for its source.
+        fault: a sentence on what it keeps though it has no use for it; ``""`` for nothing.
+        evaluates: whether memory ran out in an evaluation.
     """
 
     trace: Trace
     options: tuple[Option, ...] = ()
     edits: tuple[str, ...] = ()
+    fault: str = ""
+    evaluates: bool = False
 
 
 def ask(
@@ -87,7 +91,8 @@ def ask(
         if snapshot is not None:
             write_atomically(snapshot, Path(folder, SNAPSHOT).read_bytes())
     options = tuple(Option(**option) for option in answer["options"])
-    return Answer(Trace.from_json(answer["trace"]), options, tuple(answer["edits"]))
+    told = Trace.from_json(answer["trace"]), options, tuple(answer["edits"])
+    return Answer(*told, fault=answer["fault"], evaluates=answer["evaluates"])
 
 
 def _run(request: dict[str, Any], variables: dict[str, str], folder: Path, is_quiet: bool) -> int:

@@ -15,9 +15,8 @@ _SIZES = (
     *("batch", "block|seq|context|length|max_len|tokens", "image|img|crop|resolution|size"),
     *("layer|depth|block", "width|hidden|dim|embd|embed|channel|head|rank|features"),
 )
-_OTHERS = (
-    r"eval|test|valid|seed|epoch|iter|step|worker|log|save|print|freq|interval|warmup|port|world|gpu|vocab|dropout"
-)
+_EVALUATION = r"eval|test|valid"
+_OTHERS = r"seed|epoch|iter|step|worker|log|save|print|freq|interval|warmup|port|world|gpu|vocab|dropout|every"
 _SWITCHES = r"amp$|fp16|bf16|half|mixed|autocast|checkpointing|recompute|offload|8bit|compile"
 _PRECISIONS = ("bf16", "bfloat16", "fp16", "float16", "16-mixed", "amp")
 
@@ -42,6 +41,11 @@ class Option:
     def name(self) -> str:
         """As a setting is named: ``"batch_size"``."""
         return self.flag.lstrip("-").replace("-", "_")
+
+    @property
+    def is_of_evaluation(self) -> bool:
+        """True if it is named as one that changes nothing in the training."""
+        return re.search(_EVALUATION, self.name) is not None
 
     def word(self, value: Any) -> str:
         """Return the argument on the command line for this value; ``""`` for a switch that is off."""
@@ -88,9 +92,15 @@ def in_source(path: Path) -> Iterator[Option]:
             yield from (Option(name, is_switch="'store_true'" in actions) for name in names if name.startswith("--"))
 
 
-def leaner(options: list[Option]) -> list[tuple[Option, Any]]:
-    """Options that may take fewer bytes with another value, and that value, the most promising first."""
-    ranked = [(rank, option, value) for option in options for rank, value in _leaner(option)]
+def leaner(options: list[Option], *, evaluates: bool = False) -> list[tuple[Option, Any]]:
+    """Options that may take fewer bytes with another value, and that value, the most promising first.
+
+    Where memory runs out in an evaluation, those of the evaluation come first, and else none of them.
+    """
+    own = [option for option in options if option.is_of_evaluation]
+    ranked = [(rank, option, value) for option in options if option not in own for rank, value in _leaner(option)]
+    if evaluates:
+        ranked += [(-1, option, value) for option in own for _, value in _leaner(option)]
     return [(option, value) for _, option, value in sorted(ranked, key=lambda item: item[0])]
 
 

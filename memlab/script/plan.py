@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memlab.errors import MemlabError
@@ -15,14 +15,17 @@ from memlab.text import listed
 from memlab.units import format_bytes
 
 # Changes of the source that :mod:`memlab.script.edits` makes.
-EDITS = ("autocast", "checkpointing", "compile", "fused", "adam8bit", "offload")
+OFFLOAD = "offload"
+EDITS = ("autocast", "checkpointing", "compile", "fused", "adam8bit", OFFLOAD)
+EVALUATING = ("autocast",)  # those that change what an evaluation takes, too
 ACCUMULATE = "accumulate"  # the gradients of two batches: of more, the second has all in memory that the others have
 EXPANDABLE = "expandable segments"  # where all that is allocated has room, and the blocks that hold it have not
 ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # a variable of the environment, and its value
-STEPS = 2  # the second has all that stays
+STEPS = 2  # the second has all that stays; a third tells what stays of each
 MOST_OPTIONS = 4
 MOST_TOLD = 3
 WORTH_HAVING = 0.99  # of the peak without it
+MEND_FIRST = "Mend that first: with it, what fits for a while runs out later, so no other change is tried."
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,20 @@ class Move:
         return f"{self.option.flag} {self.option.value} -> {self.value}"
 
     @property
+    def is_smaller_batch(self) -> bool:
+        """True if it makes a batch smaller, of the training or of the evaluation."""
+        return self.option is not None and "batch" in self.option.name and isinstance(self.value, int)
+
+    @property
     def batches(self) -> int:
-        """Number of smaller batches that replace one of the script's; 1 if the move does not change their size."""
-        is_batch = self.option is not None and "batch" in self.option.name and isinstance(self.value, int)
-        return self.option.value // self.value if self.option and is_batch else 1
+        """Number of smaller batches that replace one of the training's; 1 if the move does not change their size."""
+        changes = self.option is not None and self.is_smaller_batch and not self.option.is_of_evaluation
+        return self.option.value // self.value if self.option and changes else 1
 
     @property
     def keeps_the_result(self) -> bool:
         """True if the same model is trained on the same numbers, but for rounding."""
-        return self.option is None or self.batches > 1 or isinstance(self.option.value, bool)
+        return self.option is None or self.is_smaller_batch or isinstance(self.option.value, bool)
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ class Attempt:
         peak: bytes allocated at most.
         reserved: bytes reserved at most.
         seconds: an estimate of the time for as many samples as a step has without them; None if there is none.
+        fault: a sentence on what the script keeps though it has no use for it; ``""`` for nothing.
     """
 
     moves: tuple[Move, ...]
@@ -77,18 +86,29 @@ class Attempt:
     peak: int
     reserved: int
     seconds: float | None
+    fault: str = ""
 
     @property
     def keeps_the_result(self) -> bool:
         """True if all the moves do."""
         return all(move.keeps_the_result for move in self.moves)
 
+    @property
+    def name(self) -> str:
+        """Its moves in a few words."""
+        return listed([move.name for move in self.moves])
+
+    @property
+    def shrinks_the_batch(self) -> bool:
+        """True if it processes a batch in several parts."""
+        return any(move.batches > 1 for move in self.moves)
+
     def told(self, whole: "Attempt") -> Iterator[str]:
         """The lines that tell it, beside what the script takes as it is."""
         time = ""
         if self.seconds and whole.seconds:
             time = f", about {self.seconds / whole.seconds:.2g} times as long"
-        yield f"- {listed([move.name for move in self.moves])}: {format_bytes(self.peak)}{time}"
+        yield f"- {self.name}: {format_bytes(self.peak)}, {format_bytes(self.reserved)} reserved{time}"
         yield from (f"    {line}" for line in self.lines)
 
 
@@ -101,6 +121,7 @@ class Plan:
         options: those that it has.
         room: bytes that may be reserved.
         tell: called with a sentence about what is being tried.
+        evaluates: whether memory ran out in an evaluation, which keeps nothing for a backward.
     """
 
     def __init__(
@@ -110,11 +131,13 @@ class Plan:
         options: Sequence[Option],
         room: int,
         tell: Callable[[str], None],
+        evaluates: bool = False,
     ):
         self._predicted = predicted
         self._command = command
-        self._moves = [Move(edit=name) for name in EDITS]
-        self._moves += [Move(option, value) for option, value in leaner(list(options))[:MOST_OPTIONS]]
+        self._moves = [Move(edit=name) for name in (EVALUATING if evaluates else EDITS)]
+        values = leaner(list(options), evaluates=evaluates)
+        self._moves += [Move(option, value) for option, value in values[:MOST_OPTIONS]]
         accumulated = (option for option in options if re.search("accum", option.name) and type(option.value) is int)
         self._accumulated = next(accumulated, None)
         self._room = room
@@ -124,19 +147,25 @@ class Plan:
         """Yield what the script needs, and with what it fits, the fastest first; then what was tried besides."""
         whole = self._attempt()
         assert whole is not None  # it has run before
+        if whole.fault:
+            yield whole.fault
+            yield MEND_FIRST
+            return
         yield f"With room enough it would take {format_bytes(whole.peak)}."
         moves = [*[Move(edit=EXPANDABLE)] * (whole.peak <= self._room < whole.reserved), *self._moves]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             found = list(pool.map(self._alone, moves))
         singles = [one for one in found if one and (one.peak < WORTH_HAVING * whole.peak or self._frees(one, whole))]
         yield from self._told(whole, singles)
+        if short := [f"{one.name} ({format_bytes(one.reserved)} reserved)" for one in singles if not self._fits(one)]:
+            yield f"They help, and do not suffice alone: {listed(short)}."
         useless = [move.name for move, one in zip(moves, found, strict=True) if one not in singles]
         if useless:
             yield f"Tried, and of no use here: {listed(useless)}."
 
     def _told(self, whole: Attempt, singles: Sequence[Attempt]) -> Iterator[str]:
         fitting = [one for one in singles if self._fits(one)]
-        if not any(one.keeps_the_result for one in fitting):
+        if not any(one.keeps_the_result and not one.shrinks_the_batch for one in fitting):
             fitting += filter(None, [self._together(singles)])
         if not fitting:
             yield "Nothing that was tried makes it fit. What saves the most:"
@@ -157,17 +186,32 @@ class Plan:
     def _alone(self, move: Move) -> Attempt | None:
         """One move; of a smaller batch the largest that fits, or the smallest that there is."""
         found = self._attempt(move)
-        if found and move.batches > 1 and move.value > 1 and not self._fits(found):
+        if found and move.is_smaller_batch and move.value > 1 and not self._fits(found):
             return self._alone(Move(move.option, move.value // 2))
         return found
 
     def _together(self, singles: Sequence[Attempt]) -> Attempt | None:
-        """As few moves together as make it fit, those that save the most first; none that changes what is trained."""
+        """As few moves together as make it fit, none of which changes what is trained.
+
+        Those that save the most come first, then smaller batches, and last offloading, which takes the longest.
+        """
+        useful = sorted((one for one in singles if one.keeps_the_result), key=lambda one: one.peak)
         moves: tuple[Move, ...] = ()
-        for one in sorted((one for one in singles if one.keeps_the_result), key=lambda one: one.peak):
-            moves += one.moves
-            if len(moves) > 1 and (found := self._attempt(*moves)) and self._fits(found):
+        for one in sorted(useful, key=lambda one: (OFFLOAD in one.name, one.shrinks_the_batch)):
+            (move,) = one.moves
+            if not moves:
+                moves = (move,)
+                continue
+            value, found = move.value, None
+            if move.batches > 1 and move.option is not None:
+                value = move.option.value // 2  # with the others, a larger batch than alone may do
+            while (found := self._attempt(*moves, last := replace(move, value=value))) and not self._fits(found):
+                if move.batches == 1 or value == 1:
+                    break
+                value //= 2
+            if found and self._fits(found):
                 return self._without_the_rest(found)
+            moves += (last,)
         return None
 
     def _without_the_rest(self, found: Attempt) -> Attempt:
@@ -197,7 +241,7 @@ class Plan:
         seconds = trace.likely_seconds and trace.likely_seconds * batches / (1 + accumulates)
         variable = [f"{'='.join(ALLOCATOR)} before it starts"] * expands
         lines = (*answer.edits, *variable, *self._accumulating(batches))
-        return Attempt(moves, lines, trace.peak_allocated, trace.peak_reserved, seconds)
+        return Attempt(moves, lines, trace.peak_allocated, trace.peak_reserved, seconds, answer.fault)
 
     def _accumulating(self, batches: int) -> Iterator[str]:
         if batches > 1 and self._accumulated:
@@ -231,8 +275,10 @@ def plan(
     """
 
     def predicted(command: Command, edits: Sequence[str]) -> Answer:
-        options: dict[str, Any] = {"gpu": gpu, "ranks": ranks, "steps": STEPS, "until": until}
+        steps = STEPS if edits or command != own else STEPS + 1
+        options: dict[str, Any] = {"gpu": gpu, "ranks": ranks, "steps": steps, "until": until}
         options |= {"guesses": guesses, "chosen": chosen}
         return ask(command, **options, edits=edits, is_endless=True, is_quiet=True)
 
-    return Plan(predicted, command, answer.options, room, tell).lines()
+    own = command.with_words()
+    return Plan(predicted, command, answer.options, room, tell, answer.evaluates).lines()

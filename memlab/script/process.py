@@ -55,7 +55,8 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
             if request["keeps_history"]:
                 device.save_snapshot(folder / SNAPSHOT)
             known = options or of_constants(script.path, vars(sys.modules["__main__"]))
-            return {"trace": trace.to_json(), "options": [asdict(option) for option in known], "edits": edits.lines}
+            told = {"trace": trace.to_json(), "options": [asdict(option) for option in known], "edits": edits.lines}
+            return told | {"fault": run.fault, "evaluates": run.has_failed_evaluating}
 
         telling = nullcontext() if device.computes else _telling(run)
         with telling, edits.applied(), _not_for_ever(run, lambda: _end(found(run.trace()), folder)):

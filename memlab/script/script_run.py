@@ -1,14 +1,17 @@
 """A run of a script, in the process that it has for itself."""
 
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import torch
 
+from memlab.categories import Phase
 from memlab.devices import Device
 from memlab.errors import BadTrain, ScriptFailed, Stopped
 from memlab.protocol import Train
@@ -59,15 +62,19 @@ class ScriptRun(Run):
         self.exit_code: object = None  # what the script gave to sys.exit
         self.cut_off = threading.Event()
         self._followed = Steps(self._on_loss, self._on_step)
+        self._tracker.line = partial(_line_at_work, str(script.path))
         self._until = None if until is None else Until(until)
 
     @property
     def progress(self) -> str:
-        """Position of the run: ``"step 1 of 3, backward 12 of 40"``, where 40 is the number in the step before."""
+        """Position of the run: ``"step 2 of 3, 12 of 40 backwards done"``, as many as the step before had."""
         steps = self._followed
-        known = f" of {steps.backwards_before}" if steps.backwards_before > steps.backwards else ""
         of = f" of {self._count}" if len(self.steps) < self._count else ""
-        return f"step {len(self.steps) + 1}{of}, backward {steps.backwards + 1}{known}"
+        if not self.steps and not steps.backwards:
+            return f"step 1{of}, no backward yet"
+        known = f" of {steps.backwards_before}" if steps.backwards_before >= steps.backwards else ""
+        number = f"{steps.backwards}{known}"
+        return f"step {len(self.steps) + 1}{of}, {number} backward{'s' * (number != '1')} done"
 
     def trace(self) -> Trace:
         """Return what is known so far; with what the steps after the first take, which also has all that is set up."""
@@ -77,16 +84,51 @@ class ScriptRun(Run):
     def _own_notes(self) -> Iterator[str]:
         if self._followed.counts_backwards:
             yield WITHOUT_OPTIMIZER
-        if self._until and len(self.steps) > self._count:
+        if self.has_failed_evaluating:
+            yield "That is in an evaluation, which keeps nothing for a backward: what counts is its own batch."
+        if kept := self._without_no_grad:
+            yield kept
+        if self._until and len(self.steps) > self._count and not self.oom:
             yield from self._on_milestone(self._until.milestone)
         if not self._device.computes and not any(step.peak_allocated for step in self.steps):
             yield from self._on_nothing()
         first, *others = (step.peak_allocated or 0 for step in self.steps)
+        if others and not self.oom and not self._until and max(others[:2]) > 1.05 * min(others[:2]):
+            yield (
+                f"Its steps differ, {format_bytes(min(others))} to {format_bytes(max(others))}: the largest batch "
+                "decides, so give --steps to see more of them."
+            )
         if others and not self.oom and max(others) < first:
             yield (
                 "The peak is that of the first step, with all that the script does before it; the highest of the "
                 f"others takes {format_bytes(max(others))}."
             )
+
+    @property
+    def fault(self) -> str:
+        """A sentence on what the script keeps though it has no use for it; or ``""``."""
+        return self.leaks or self._without_no_grad
+
+    @property
+    def _without_no_grad(self) -> str:
+        if self._until is None or not self._until.kept_at:
+            return ""
+        return (
+            f"At {self._until.kept_at} the model is called in eval mode with gradients on, so all that a backward "
+            "would need is kept: torch.no_grad() is missing there."
+        )
+
+    @property
+    def has_failed_evaluating(self) -> bool:
+        """True if memory ran out where the model is called without gradients."""
+        return self.oom is not None and self.oom.phase is Phase.FORWARD and self._tracker.failed_without_gradients
+
+    def _keep_xray(self, index: int) -> int:
+        times = self._least_seconds, self._likely_seconds
+        peak = super()._keep_xray(index)
+        if index >= self._count:  # in which a milestone is waited for: no step of the training as the others are
+            self._least_seconds, self._likely_seconds = times
+        return peak
 
     def _on_nothing(self) -> Iterator[str]:
         flags = [option.flag for option in in_source(self._script.path) if re.search(ON_CARD, option.name)]
@@ -100,6 +142,10 @@ class ScriptRun(Run):
             f"The script {what} after step {len(self.steps) - 1}. From there to the end of the next step the peak is "
             f"{format_bytes(last)}, in the steps before it {format_bytes(max(before))}."
         )
+
+    def _place(self, line: int) -> str:
+        """A line of the script, in words."""
+        return f"at {self._script.path.name}:{line}" if line else "where no line of the script is at work"
 
     def complete(self) -> Trace:
         """Run the script until its steps are made and what it shall have done is done, or it ends.
@@ -177,3 +223,11 @@ class ScriptRun(Run):
             return not made
         self._until.is_watching, self._until.shortens = True, made
         return True
+
+
+def _line_at_work(file: str) -> int:
+    """The line of this file that is at work, or that waits for what it has called; 0 where none does."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame.f_lineno if frame is not None else 0

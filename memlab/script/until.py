@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from memlab.errors import BadValue
 from memlab.patching import Change, Patches
 from memlab.script.child import MILESTONES
+from memlab.vgpu.refusals import where
 
 
 class Until:
@@ -38,6 +39,7 @@ class Until:
             raise BadValue(f"until={milestone!r} is not known: give one of {', '.join(MILESTONES)}.")
         self.milestone = milestone
         self.reached = self.is_watching = self.shortens = False
+        self.kept_at = ""  # the line where the model was called in eval mode with gradients on, and no backward since
         self._used_last: Batches | None = None
         self._trained_from: WeakSet[Batches] = WeakSet()
 
@@ -56,6 +58,8 @@ class Until:
 
     def see_backward(self) -> None:
         """The batch that was used last has trained the model."""
+        if not self.reached:
+            self.kept_at = ""
         if self._used_last is not None:
             self._trained_from.add(self._used_last)
 
@@ -87,8 +91,13 @@ class Until:
 
     def _see_call(self, module: nn.Module, args: Any) -> None:
         """A frozen model that takes part in the training, an encoder or a teacher, is called without gradients too."""
-        if self.is_watching and not (self.reached or module.training or torch.is_grad_enabled()):
-            self.reached = any(parameter.requires_grad for parameter in module.parameters())
+        if not self.is_watching or self.reached:
+            return
+        if module.training:
+            self.reached = bool(self.kept_at)  # that was an evaluation, then
+        elif any(parameter.requires_grad for parameter in module.parameters()):
+            self.reached = not torch.is_grad_enabled()
+            self.kept_at = self.kept_at or ("" if self.reached else where())
 
 
 class Batches:

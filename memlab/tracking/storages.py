@@ -39,6 +39,7 @@ class Record:
         "dtype",
         "external",
         "freed",
+        "line",
         "name",
         "nbytes",
         "phase",
@@ -46,6 +47,7 @@ class Record:
         "resident",
         "settled",
         "shape",
+        "step",
         "yielded",
     )
 
@@ -64,6 +66,7 @@ class Record:
         self.shape: tuple[int, ...] = ()  # of the tensor that it was first seen in
         self.dtype: torch.dtype | None = None
         self.block: Any = None  # where it stands in a simulated allocator
+        self.line = self.step = 0  # of the training loop, and how many steps had begun when it was born
 
 
 class _Ref(weakref.ref[torch.UntypedStorage]):
@@ -105,6 +108,7 @@ class Storages:
         self._earlier.resident = Category.HELD
         self._refs: dict[int, _Ref] = {}
         self._recording = False
+        self.steps = 0  # that have begun
 
     def compiler(self, readers: Any) -> Any:
         """Return what Dynamo calls for a frame, in the place of the reader's; None to run it as it is written."""
@@ -112,6 +116,7 @@ class Storages:
 
     def _start_events(self) -> None:
         """Begin a step."""
+        self.steps += 1
         self._events: list[tuple[Record, int, Phase, str, object, int, float]] = []
         self._records = [self._workspace, self._earlier, *(ref.record for ref in self._refs.values())]
         for record in self._records:
@@ -194,6 +199,7 @@ class Storages:
     def _begin(self, record: Record) -> None:
         self._take(record)
         self._records.append(record)
+        record.line, record.step = self.line(), self.steps
         self._change(record, record.nbytes, self._op)
 
     def _reference(self, storage: torch.UntypedStorage, record: Record) -> _Ref:

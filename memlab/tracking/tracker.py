@@ -30,6 +30,7 @@ from memlab.tracking.internals import (
     on_again,
 )
 from memlab.tracking.labels import Marks, label
+from memlab.tracking.leaks import Leak, find_leak
 from memlab.tracking.lengths import READ
 from memlab.tracking.modules import ModulesAtWork
 from memlab.tracking.nested import is_wrapper
@@ -81,6 +82,8 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizers = OptimizersAtWork(self._tracked_thread, self._enter_optimizer, self._residents.state)
         self._flops = FlopCounter()
         self.notes: list[str] = []  # sentences about the run, each once
+        self.leak: Leak | None = None  # as the last step that ended tells it
+        self.failed_without_gradients = False  # memory ran out where no graph is made
         self.least_seconds: float | None = None  # of the last step, where a card is predicted
         self.likely_seconds: float | None = None
         self.stopping = threading.Event()  # when it is set, the step ends at its next operator
@@ -139,6 +142,8 @@ class Tracker(Storages, TorchDispatchMode):
         self.peak = max(accumulate([event[1] for event in self._events], initial=self._live_at_start))
         for ref in self._refs.values():  # while it is known when they were born
             ref.record.category = label(ref.record, self._marks)
+        if self.failed is None:
+            self.leak = find_leak((ref.record for ref in self._refs.values()), self.steps)
 
     def xray(self) -> Xray:
         """The step just tracked, labelled."""
@@ -301,6 +306,7 @@ class Tracker(Storages, TorchDispatchMode):
     def _failure(self, asked: int | None) -> OutOfMemory:
         # Backward will not begin, and a checkpoint not end: what lives now is what would have been kept.
         self._marks.failed = True
+        self.failed_without_gradients = not torch.is_grad_enabled()
         self._residents.all_modules()
         self._marks.begins[Phase.BACKWARD].append(len(self._events))
         self._marks.recompute_ends.append(len(self._events))

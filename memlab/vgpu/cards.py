@@ -9,6 +9,9 @@ TERA, GIGA = 10**12, 10**9
 TEN_GIGABIT = 1.25  # in gigabytes a second
 
 
+_ENDLESS = 2**50  # bytes
+
+
 @dataclass(frozen=True)
 class Speed:
     """A card's speeds: how much it does in a second.
@@ -88,7 +91,12 @@ class Card:
     @property
     def endless(self) -> "Card":
         """One with the same kernels and room for everything: for what a loop wants, where that is more than it gets."""
-        return replace(self, capacity=2**50)
+        return replace(self, capacity=_ENDLESS)
+
+    @property
+    def is_endless(self) -> bool:
+        """True of such a card."""
+        return self.capacity == _ENDLESS
 
     @property
     def bf16(self) -> bool:

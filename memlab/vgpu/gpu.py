@@ -89,6 +89,11 @@ class VirtualGpu(Device):
         return self.card.name
 
     @property
+    def room(self) -> int | None:
+        """Bytes that PyTorch can have of the card; None where it is endless."""
+        return None if self.card.is_endless else self.card.room
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the prediction had to leave out, and about what it takes for granted."""
         told = self._clock.communication() if self._clock else ""
@@ -103,8 +108,8 @@ class VirtualGpu(Device):
         if taken <= self._prediction.memory.peak_allocated:
             return ""
         return (
-            f"The first run on a machine takes about {format_bytes(taken)} for a moment: PyTorch's compiler times products "
-            "with padding and without, until it has cached its choice."
+            f"The first run on a machine takes about {format_bytes(taken)} for a moment: PyTorch's compiler times "
+            "products with padding and without, until it has cached its choice."
         )
 
     @property

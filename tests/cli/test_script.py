@@ -91,7 +91,7 @@ def test_only_a_script_evaluates(script, capsys):
 def test_a_launcher_stands_behind_two_dashes_as_it_is_written(script, tmp_path, capfd):
     words = ["torchrun", "--nproc-per-node", "8", script, "--batch-size", "16"]
     assert cli.main(["predict", "--steps", "1", "--json", "trace.json", "--", *words]) == 0
-    assert capfd.readouterr().out.startswith("train.py --batch-size 16 predicted on T4\n")
+    assert capfd.readouterr().out.startswith("train.py --batch-size 16 predicted on T4, rank 0 of 8\n")
     assert Trace.from_json((tmp_path / "trace.json").read_text()).world_size == 8
 
 

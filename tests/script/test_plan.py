@@ -8,7 +8,7 @@ from memlab.errors import BadValue
 from memlab.script.child import Answer
 from memlab.script.command import Command
 from memlab.script.options import Option
-from memlab.script.plan import ACCUMULATE, EDITS, EXPANDABLE, Plan
+from memlab.script.plan import ACCUMULATE, EDITS, EXPANDABLE, MEND_FIRST, Plan
 from memlab.units import GIB
 
 BATCH = Option("--batch-size", 32)
@@ -37,11 +37,12 @@ def plan(tmp_path):
             reserved = (peak + idle) * GIB
             trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=reserved, likely_seconds=seconds)
             lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
-            return Answer(trace, (), lines)
+            return Answer(trace, (), lines, plan.fault)
 
-        return list(Plan(predicted, Command(path), options, 15 * GIB, lambda sentence: None).lines())
+        tell = lambda sentence: None  # noqa: E731
+        return list(Plan(predicted, Command(path), options, 15 * GIB, tell, plan.evaluates).lines())
 
-    plan.tried, plan.idle = tried, 0
+    plan.tried, plan.idle, plan.fault, plan.evaluates = tried, 0, "", False
     return plan
 
 
@@ -50,10 +51,11 @@ def test_what_fits_alone_is_told_the_fastest_first(plan):
     assert lines == [
         "With room enough it would take 40.0 GiB.",
         "It fits with one of these, the fastest first (by estimates, for the same number of samples):",
-        "- autocast: 14.0 GiB, about 0.4 times as long",
+        "- autocast: 14.0 GiB, 14.0 GiB reserved, about 0.4 times as long",
         "    line 7: autocast",
-        "- checkpointing: 12.0 GiB, about 1.3 times as long",
+        "- checkpointing: 12.0 GiB, 12.0 GiB reserved, about 1.3 times as long",
         "    line 7: checkpointing",
+        "They help, and do not suffice alone: offload (30.0 GiB reserved).",
         "Tried, and of no use here: compile, fused and adam8bit.",
     ]
     assert sorted(plan.tried) == sorted(["", *EDITS])
@@ -63,9 +65,9 @@ def test_where_only_the_blocks_have_no_room_segments_that_expand_are_tried(plan)
     plan.idle = 4
     lines = plan({"": 12, EXPANDABLE: 12, "checkpointing": (8, 1.3), "fused": 12})
     assert lines[2:6] == [
-        "- expandable segments: 12.0 GiB, about 1 times as long",
+        "- expandable segments: 12.0 GiB, 12.0 GiB reserved, about 1 times as long",
         "    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before it starts",
-        "- checkpointing: 8.00 GiB, about 1.3 times as long",
+        "- checkpointing: 8.00 GiB, 12.0 GiB reserved, about 1.3 times as long",
         "    line 7: checkpointing",
     ]
 
@@ -74,9 +76,10 @@ def test_a_batch_is_halved_until_it_fits_and_its_gradients_are_accumulated(plan)
     needs = {"": 40, **{f"--batch-size={n} {ACCUMULATE}": (n + 2, n / 16) for n in (16, 8, 4)}}
     lines = plan(needs, BATCH)
     assert lines[2:4] == [
-        "- --batch-size 32 -> 8: 10.0 GiB, about 1 times as long",  # two of the four batches were predicted
+        "- --batch-size 32 -> 8: 10.0 GiB, 10.0 GiB reserved, about 1 times as long",
         "    loss / 4, and optimizer.step() and zero_grad() each 4 batches, for the same result",
     ]
+    # Of the four batches two were predicted.
     assert f"--batch-size=4 {ACCUMULATE}" not in plan.tried
 
 
@@ -90,8 +93,8 @@ def test_an_option_that_accumulates_is_named(plan, accumulated, words):
 def test_what_changes_the_training_comes_last(plan):
     lines = plan({"": 40, "--block=512": (13, 0.4), "checkpointing": (12, 1.3)}, LENGTH)
     assert [line for line in lines if line.startswith("-")] == [
-        "- checkpointing: 12.0 GiB, about 1.3 times as long",
-        "- --block 1024 -> 512: 13.0 GiB, about 0.4 times as long",
+        "- checkpointing: 12.0 GiB, 12.0 GiB reserved, about 1.3 times as long",
+        "- --block 1024 -> 512: 13.0 GiB, 13.0 GiB reserved, about 0.4 times as long",
     ]
 
 
@@ -100,7 +103,7 @@ def test_as_few_as_fit_together(plan):
     needs |= {"offload checkpointing": 18, "offload checkpointing autocast": 14, "checkpointing autocast": 15}
     lines = plan(needs, LENGTH)
     assert lines[2:5] == [
-        "- checkpointing and autocast: 15.0 GiB, about 1 times as long",
+        "- checkpointing and autocast: 15.0 GiB, 15.0 GiB reserved, about 1 times as long",
         "    line 7: checkpointing",
         "    line 7: autocast",
     ]
@@ -115,3 +118,41 @@ def test_where_nothing_fits_it_says_what_saves_the_most(plan):
         "- --block 1024 -> 512",
         "- checkpointing",
     ]
+
+
+def test_beside_a_smaller_batch_changes_are_tried_together_since_they_may_be_faster(plan):
+    needs = {"": 40, "autocast": (20, 0.5), "checkpointing": 25, "offload": 20, "autocast checkpointing": (14, 0.7)}
+    needs |= {f"--batch-size={n} {ACCUMULATE}": (n + 9, n / 16) for n in (16, 8, 4)}
+    lines = plan(needs, BATCH)
+    assert [line for line in lines if line.startswith("-")] == [
+        "- autocast and checkpointing: 14.0 GiB, 14.0 GiB reserved, about 0.7 times as long",
+        "- --batch-size 32 -> 4: 13.0 GiB, 13.0 GiB reserved, about 1 times as long",
+    ]
+    assert lines[-2] == (
+        "They help, and do not suffice alone: autocast (20.0 GiB reserved), checkpointing (25.0 GiB reserved) and "
+        "offload (20.0 GiB reserved)."
+    )
+
+
+def test_with_other_changes_a_larger_batch_fits_than_alone_and_offloading_comes_last(plan):
+    needs = {"": 40, "checkpointing": 30, "offload": 20, f"--batch-size=1 {ACCUMULATE}": 16}
+    needs |= {f"--batch-size={n} {ACCUMULATE}": n + 15 for n in (16, 8, 4, 2)}
+    needs |= {f"--batch-size={n} checkpointing {ACCUMULATE}": n + 7 for n in (16, 8, 4)}
+    lines = plan(needs, BATCH)
+    assert [line.split(":")[0] for line in lines if line.startswith("-")] == [
+        "- checkpointing and --batch-size 32 -> 8"
+    ]
+    assert not [tried for tried in plan.tried if "offload" in tried and tried != "offload"]
+
+
+def test_of_a_script_whose_steps_leave_something_behind_only_that_is_told(plan):
+    plan.fault = "Each step leaves 1 GiB behind."
+    assert plan({"": 40, "autocast": 10}) == [plan.fault, MEND_FIRST]
+    assert plan.tried == [""]
+
+
+def test_where_an_evaluation_runs_out_its_own_batch_is_tried_and_nothing_that_only_a_backward_needs(plan):
+    plan.evaluates = True
+    lines = plan({"": 40, "--eval-batch-size=16": 12, "autocast": 39.9}, BATCH, Option("--eval-batch-size", 32))
+    assert lines[2].startswith("- --eval-batch-size 32 -> 16: 12.0 GiB")
+    assert sorted(plan.tried) == ["", "--batch-size=16 accumulate", "--eval-batch-size=16", "autocast"]

@@ -230,4 +230,4 @@ def test_where_it_is_is_said_every_few_seconds(answer, monkeypatch, capsys):
     monkeypatch.setattr(process, "EVERY", 0.1)
     answer(STEPS.replace("import torch", "import time, torch; time.sleep(0.5)"))
     lines = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"memlab: step 1 of 2, backward 1, at train\.py:2, 0 s", lines[0])
+    assert re.fullmatch(r"memlab: step 1 of 2, no backward yet, at train\.py:2, 0 s", lines[0])

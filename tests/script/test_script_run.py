@@ -367,8 +367,8 @@ def test_where_it_is(run):
     sys.told, sys.asked = [], lambda: script.progress
     script.complete()
     told, _ = sys.told, vars(sys).pop("asked")
-    assert told[:3] == [f"step 1 of 3, backward {number}" for number in (2, 3, 4)]
-    assert told[3:7] == [f"step 2 of 3, backward {number} of 4" for number in (1, 2, 3, 4)]
+    assert told[:3] == [f"step 1 of 3, {number} done" for number in ("1 backward", "2 backwards", "3 backwards")]
+    assert told[3:7] == [f"step 2 of 3, {number} of 4 backwards done" for number in (0, 1, 2, 3)]
 
 
 def test_what_is_set_up_is_told_apart_from_the_steps(run):

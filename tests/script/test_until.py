@@ -96,3 +96,48 @@ def test_memory_that_runs_out_there_is_told(run_script):
 def test_unknown_words_are_refused():
     with pytest.raises(BadValue, match="until='checkpoint' is not known: give one of evaluation, saved"):
         Until("checkpoint")
+
+
+WITH_GRADIENTS = """
+def evaluate_badly():
+    model.eval()
+    kept = [model(x.to(device)) for x, in test]
+    model.train()
+
+while True:
+    epoch()
+    evaluate_badly()
+"""
+
+
+def test_an_evaluation_with_gradients_is_told_with_its_line(run_script):
+    run = run_script(body(WITH_GRADIENTS), until="evaluation")
+    trace = run.complete()
+    assert run.fault in trace.notes
+    place = body(WITH_GRADIENTS).splitlines().index("        kept = [model(x.to(device)) for x, in test]", 20)
+    assert run.fault.startswith(f"At script.py:{place + 1} the model is called in eval mode with gradients on, so ")
+    assert [note.partition(" after")[0] for note in trace.notes[:1]] == [run.fault]
+
+
+def test_a_model_in_eval_mode_that_is_trained_is_no_evaluation(run_script):
+    run = run_script(body("model.eval()\nepoch()\nevaluate()"), until="evaluation")
+    run.complete()
+    assert run.fault == ""
+
+
+@pytest.mark.parametrize("evaluation", [True, False])
+def test_memory_that_runs_out_in_an_evaluation_is_told_so(run_script, evaluation):
+    large = "x = torch.zeros(200_000, 64, device=device)\n"
+    call = "model.eval()\nwith torch.no_grad():\n    model(x)\nmodel.train()\n" if evaluation else "model(x)\n"
+    run = run_script(body(f"epoch()\n{large}{call}epoch()"), until="evaluation", budget="100 MiB", steps=1)
+    trace = run.complete()
+    assert trace.oom
+    assert run.has_failed_evaluating == evaluation
+    assert any(note.startswith("That is in an evaluation") for note in trace.notes) == evaluation
+    assert not any("From there to the end" in note for note in trace.notes)
+
+
+def test_the_time_of_a_step_is_that_of_the_training(run_script):
+    plain = run_script(body("epoch()")).complete()
+    trace = run_script(body("while True:\n    epoch()\n    evaluate()"), until="evaluation").complete()
+    assert (trace.least_seconds, trace.likely_seconds) == (plain.least_seconds, plain.likely_seconds)
