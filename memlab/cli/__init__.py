@@ -78,7 +78,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     own, arguments = _parted(argv)
     args, rest = parser.parse_known_args(own, argparse.Namespace(arguments=arguments))
     if rest and (not hasattr(args, "settings") or any(word.startswith("-") for word in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        hint = "; a script's own stand behind --" if hasattr(args, "settings") else ""
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
     if rest:
         args.settings += rest
     return args

@@ -161,12 +161,13 @@ def test_a_target_names_a_file_and_a_function(target):
 
 def test_a_missing_function_is_told_with_those_that_are_there(loop):
     assert refusal(f"{loop}:trian") == (
-        f"{loop} has no function 'trian': give one that it defines (helper, train, silent, broken)."
+        f"{loop} has no function 'trian': give one that it defines (helper, train, silent, broken), or {loop} alone, "
+        "to run it as a script."
     )
 
 
 def test_a_file_without_functions_says_so(write):
-    assert refusal(write("empty.py", "from os import getcwd") + ":train").endswith("(it has none).")
+    assert "(it has none), or " in refusal(write("empty.py", "from os import getcwd") + ":train")
 
 
 def test_a_missing_file_is_told_with_where_it_was_looked_for(write, tmp_path):
