@@ -75,7 +75,8 @@ def _fit_model(args: argparse.Namespace) -> int:
     check_settings(train, lines[0])
     settings = {key: setting.default for key, setting in own_settings(train).items()} | lines[0]
     fixed = [f"{key}={settings[key]}" for key in settings if key != "sizes" and len(menus.get(key, [key])) == 1]
-    print(f"{name}, {count_weights(name):,} weights, {', '.join(fixed)}:", flush=True)
+    bits = "of 16 bits, as full's gradients and optimizer state are; QLoRA's of 4"
+    print(f"{name}, {count_weights(name):,} weights ({bits}), {', '.join(fixed)}:", flush=True)
     varied = [key for key, value in choices.items() if isinstance(value, list) and key != "method"]
     with _workers(len(lines)) as pool:
         waiting = [pool.submit(_fitted, args, name, line) for line in reversed(lines)]  # QLoRA takes the longest

@@ -48,7 +48,8 @@ def test_a_model_by_its_name_is_fitted_with_each_method(capsys):
     assert cli.main(["fit", "huggingfacetb/smollm2-360m", "--gpu", "T4", "--budget", "2 GiB", *settings]) == 0
     first, full, lora, qlora = capsys.readouterr().out.splitlines()
     said = "context=256, batch_size=1, checkpointing=False, chunked_loss=True, optimizer=AdamW, adapters=all, rank=16"
-    assert first == f"SmolLM2-360M, 361,821,120 weights, {said}:"
+    bits = "of 16 bits, as full's gradients and optimizer state are; QLoRA's of 4"
+    assert first == f"SmolLM2-360M, 361,821,120 weights ({bits}), {said}:"
     assert full.startswith(" full: does not fit: it needs ")
     assert lora.startswith(" LoRA: fits: ")
     assert qlora.startswith("QLoRA: fits: ")
