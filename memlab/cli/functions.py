@@ -44,8 +44,8 @@ def load_function(target: str) -> Callable[..., Any]:
     if not hasattr(module, name):
         functions = ", ".join(key for key, value in vars(module).items() if _defined_in(module, value))
         raise BadValue(
-            f"{file} has no function {name!r}: give one that it defines ({functions or 'it has none'}), or {file} alone, "
-            "to run it as a script."
+            f"{file} has no function {name!r}: give one that it defines ({functions or 'it has none'}), or {file} "
+            "alone, to run it as a script."
         )
     return getattr(module, name)
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from memlab.errors import MemlabError
@@ -55,6 +56,11 @@ class Move:
     def is_smaller_batch(self) -> bool:
         """True if it makes a batch smaller, of the training or of the evaluation."""
         return self.option is not None and "batch" in self.option.name and isinstance(self.value, int)
+
+    @property
+    def at_first(self) -> "Move":
+        """The same; of a smaller batch with the largest that it may be: beside other moves that may do."""
+        return replace(self, value=self.option.value // 2) if self.option and self.is_smaller_batch else self
 
     @property
     def batches(self) -> int:
@@ -154,7 +160,7 @@ class Plan:
         yield f"With room enough it would take {format_bytes(whole.peak)}."
         moves = [*[Move(edit=EXPANDABLE)] * (whole.peak <= self._room < whole.reserved), *self._moves]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = list(pool.map(self._alone, moves))
+            found = list(pool.map(partial(self._beside, ()), moves))
         singles = [one for one in found if one and (one.peak < WORTH_HAVING * whole.peak or self._frees(one, whole))]
         yield from self._told(whole, singles)
         if short := [f"{one.name} ({format_bytes(one.reserved)} reserved)" for one in singles if not self._fits(one)]:
@@ -183,11 +189,11 @@ class Plan:
         """True if it makes the script fit, perhaps without taking less: fewer of the bytes reserved lie idle."""
         return self._fits(attempt) and not self._fits(whole)
 
-    def _alone(self, move: Move) -> Attempt | None:
-        """One move; of a smaller batch the largest that fits, or the smallest that there is."""
-        found = self._attempt(move)
+    def _beside(self, moves: tuple[Move, ...], move: Move) -> Attempt | None:
+        """One move more; of a smaller batch the largest that fits, or the smallest that there is."""
+        found = self._attempt(*moves, move)
         if found and move.is_smaller_batch and move.value > 1 and not self._fits(found):
-            return self._alone(Move(move.option, move.value // 2))
+            return self._beside(moves, replace(move, value=move.value // 2))
         return found
 
     def _together(self, singles: Sequence[Attempt]) -> Attempt | None:
@@ -196,22 +202,15 @@ class Plan:
         Those that save the most come first, then smaller batches, and last offloading, which takes the longest.
         """
         useful = sorted((one for one in singles if one.keeps_the_result), key=lambda one: one.peak)
+        useful.sort(key=lambda one: (OFFLOAD in one.name, one.shrinks_the_batch))
         moves: tuple[Move, ...] = ()
-        for one in sorted(useful, key=lambda one: (OFFLOAD in one.name, one.shrinks_the_batch)):
-            (move,) = one.moves
+        for (move,) in (one.moves for one in useful):
             if not moves:
                 moves = (move,)
-                continue
-            value, found = move.value, None
-            if move.batches > 1 and move.option is not None:
-                value = move.option.value // 2  # with the others, a larger batch than alone may do
-            while (found := self._attempt(*moves, last := replace(move, value=value))) and not self._fits(found):
-                if move.batches == 1 or value == 1:
-                    break
-                value //= 2
-            if found and self._fits(found):
-                return self._without_the_rest(found)
-            moves += (last,)
+            elif found := self._beside(moves, move.at_first):
+                if self._fits(found):
+                    return self._without_the_rest(found)
+                moves = found.moves
         return None
 
     def _without_the_rest(self, found: Attempt) -> Attempt:
