@@ -1,4 +1,4 @@
-"""What steps leave behind for good: a list of losses with their graphs, outputs that are kept, a cache that grows."""
+"""Leaks, which steps leave behind for good: losses kept with their graphs, outputs in a list, a cache that grows."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ WORTH_TELLING = MIB  # bytes a step; a loss that is kept, without its graph, tak
 
 
 class Leak(NamedTuple):
-    """Storages of each of the last steps that are alive, without being a model's, an optimizer's or new.
+    """Storages of the last two steps that are alive, without being a model's, an optimizer's or new.
 
     Attributes:
         nbytes: what a step leaves behind.

@@ -107,7 +107,7 @@ class Prediction:
                 yield f"Nothing asks for a number at {line}, so the {number:g} that was given for it had no effect."
 
     def see_timing(self, taken: int) -> None:
-        """Where PyTorch compiles this for the first time on a machine, timing kernels takes so many bytes beside."""
+        """Note the bytes that timing kernels takes beside, where PyTorch compiles this first on a machine."""
         if taken:
             self.timing = max(self.timing, self.memory.blocks.allocated + taken)
 

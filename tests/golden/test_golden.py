@@ -73,7 +73,7 @@ def test_what_the_panel_says(golden):
 
 def test_what_the_command_line_says(golden):
     named = {"MEASURED": MEASURED, "PREDICTED": PREDICTED, "PREDICTED_TO_FAIL": PREDICTED_TO_FAIL, "NOTES": WITH_NOTES}
-    texts = ("\n".join(report(title("loop.py:train", trace), trace)) for trace in named.values())
+    texts = ("\n".join(report(title("loop.py:train", trace), trace, "loop.py")) for trace in named.values())
     golden("report.txt", "\n\n".join(texts) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""What each step leaves behind for good is told, with the line that allocates it."""
+"""A leak is told with its bytes, the line that allocates it, and the step in which memory runs out."""
 
 import pytest
 import torch

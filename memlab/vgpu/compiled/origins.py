@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from memlab.vgpu import internals
+
 TABLE = "MEMLAB_ORIGINS"
 
 
@@ -52,7 +54,7 @@ def _node(buffer: Any) -> Any:
 
 
 def _origin(node: Any, graph: Any) -> Origin:
-    op = str(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
+    op = str(node.target) if isinstance(node.target, internals.kinds_of_operators) else ""
     recomputed = graph.is_backward and node.meta.get("partitioner_tag") == "is_forward"
     return Origin(_path(node.meta), op, recomputed, not (graph.is_backward or graph.is_inference))
 

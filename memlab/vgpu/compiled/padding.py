@@ -31,7 +31,7 @@ TABLE = "MEMLAB_TIMED"
 
 
 class Padding:
-    """What one prediction's compiler decides about padding, and the bytes that a card needs to decide it.
+    """Decides about padding for one prediction, and counts the bytes that a card needs to decide it.
 
     Args:
         speed: of the card.

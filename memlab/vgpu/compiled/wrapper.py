@@ -48,7 +48,7 @@ _TELL = "memlab_work_for"
 
 
 def _value(tree: ast.Module, name: str) -> ast.expr:
-    """What a module gives a name for its value."""
+    """The expression that a module gives a name for its value."""
     return next(
         node.value
         for node in tree.body

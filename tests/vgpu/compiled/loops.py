@@ -118,8 +118,7 @@ def loss_alone(device: Any, classes: int = 10_000, rows: int = 1024) -> Iterator
     weight = torch.randn(classes, 256, device=device, requires_grad=True)
     body = nn.Linear(256, 256).to(device)
     while True:
-        labels = torch.zeros(rows, dtype=int, device=device)
-        loss = loss_of(body(torch.randn(rows, 256, device=device)), weight, labels)
+        loss = loss_of(body(torch.randn(rows, 256, device=device)), weight, torch.zeros(rows, dtype=int, device=device))
         loss.backward()
         body.zero_grad()
         weight.grad = None
