@@ -236,8 +236,9 @@ class Trace:
     @property
     def peak_line(self) -> int:
         """The line of the training loop that is at work there, or where memory runs out; 0 where that is not known."""
-        place = len(self.events) if self.oom else self.peak_index
-        return self.events[place - 1].line if place else 0
+        until = self.events if self.oom else self.events[: self.peak_index]
+        # What is freed behind a request that failed is freed on the way out.
+        return next((event.line for event in reversed(until) if event.bytes > 0), 0)
 
     @property
     def sentence(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import memlab.trace
 from memlab.errors import NotATrace
 from memlab.trace import Category, Event, OutOfMemory, Phase, Step, Storage, Trace
+from tests.golden.traces import MEASURED, NAMED, PLACED
 
 TEXTS = st.text(max_size=12)
 COUNTS = st.integers(0, 2**50)
@@ -175,3 +177,11 @@ def test_the_schema_describes_nothing_else():
     }
     with pytest.raises(jsonschema.ValidationError):
         VALIDATOR.validate(written | {"more": 1})
+
+
+def test_the_line_at_work_is_that_of_the_peak_or_of_what_was_allocated_last_before_memory_ran_out():
+    assert NAMED.peak_line == 6
+    assert MEASURED.peak_line == 0
+    freed = NAMED.events[1]._replace(bytes=-1, line=9)
+    failed = replace(NAMED, events=(*NAMED.events[:2], freed), oom=PLACED)
+    assert failed.peak_line == 6
