@@ -214,10 +214,11 @@ class Plan:
         return None
 
     def _without_the_rest(self, found: Attempt) -> Attempt:
-        """The same without a move that it fits without as well, which only takes time."""
+        """The same without a move that it fits without as well, unless that is slower, as without autocast."""
         for move in found.moves[:-1]:
             rest = tuple(one for one in found.moves if one is not move)
-            if len(rest) > 1 and (fewer := self._attempt(*rest)) and self._fits(fewer):
+            fewer = self._attempt(*rest) if len(rest) > 1 else None
+            if fewer and self._fits(fewer) and (fewer.seconds or 0) <= (found.seconds or 0):
                 return self._without_the_rest(fewer)
         return found
 

@@ -156,3 +156,12 @@ def test_where_an_evaluation_runs_out_its_own_batch_is_tried_and_nothing_that_on
     lines = plan({"": 40, "--eval-batch-size=16": 12, "autocast": 39.9}, BATCH, Option("--eval-batch-size", 32))
     assert lines[2].startswith("- --eval-batch-size 32 -> 16: 12.0 GiB")
     assert sorted(plan.tried) == ["", "--batch-size=16 accumulate", "--eval-batch-size=16", "autocast"]
+
+
+def test_of_changes_that_fit_together_one_that_makes_it_faster_is_kept(plan):
+    needs = {"": 40, "autocast": (35, 0.5), "checkpointing": 20, "checkpointing autocast": (18, 0.7)}
+    needs |= {f"--batch-size=16 checkpointing autocast {ACCUMULATE}": (10, 0.7)}
+    needs |= {f"--batch-size=16 checkpointing {ACCUMULATE}": (12, 1.4)}
+    needs |= {f"--batch-size={n} {ACCUMULATE}": n + 15 for n in (16, 8, 4, 2, 1)}
+    (line,) = (line for line in plan(needs, BATCH) if line.startswith("-"))
+    assert line.startswith("- checkpointing, autocast and --batch-size 32 -> 16: 10.0 GiB")
