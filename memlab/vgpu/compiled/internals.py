@@ -5,7 +5,7 @@ It takes seconds to import, so it is imported where something compiled is called
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from types import CodeType
 from typing import Any
@@ -82,6 +82,7 @@ __all__ = [
     "V",
     "VariableBuilder",
     "asked_once",
+    "attribute_of",
     "capturing",
     "compile_fx",
     "compiler_for",
@@ -106,6 +107,11 @@ __all__ = [
     "skipped",
     "triton",
 ]
+
+
+def attribute_of(variable: Any) -> Callable[[Any, str], Any]:
+    """Return Dynamo's function that gives an attribute of a variable, by its translator and the name."""
+    return getattr(variable, "tp_getattro_impl", None) or variable.var_getattr  # since torch 2.14 or 2.15, and before
 
 
 def compiler_for(backend: Any) -> Any:

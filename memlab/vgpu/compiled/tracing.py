@@ -289,7 +289,7 @@ def _looking_up(look_up: Answer) -> Answer:
     def looked_up(self: Any, instruction: Any) -> None:
         name = instruction.argval
         if self.f_globals is vars(internals.modules) and name.startswith("_global_"):
-            self.push(self.nn_modules_globals_vt.var_getattr(self, name))
+            self.push(internals.attribute_of(self.nn_modules_globals_vt)(self, name))
         else:
             look_up(self, instruction)
 

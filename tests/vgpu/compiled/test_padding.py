@@ -85,7 +85,7 @@ def test_what_timing_takes_in_the_first_run_of_a_machine_is_told_where_it_is_the
     first, again = (predict(loop, gpu="T4", steps=2) for _ in range(2))  # the second finds the code in PyTorch's cache
     (said,) = first.notes
     told = re.match(r"The first run on a machine takes about (\d+ MiB) for a moment: ", said)
-    assert parse_bytes(told[1]) == pytest.approx(1_000_006_656, rel=0.01)
+    assert parse_bytes(told[1]) == pytest.approx(1_000_006_656, rel=0.02)  # cuBLAS's workspace is of the version
     assert first == again
     assert first.peak_allocated < 954 * MIB
     assert predict(LOOPS["gpt"], gpu="T4", steps=2).notes == ()  # whose products are of whole pieces
