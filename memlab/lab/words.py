@@ -11,6 +11,7 @@ from memlab.lab.ranks import settings_of
 from memlab.protocol import Train
 from memlab.text import capital, message
 from memlab.trace import Trace
+from memlab.tracking.tracker import COMPILED
 from memlab.units import GIB, format_bytes, three_digits
 
 MUCH_OF_A_HOST = 2 * GIB  # bytes; free Colab hosts have 12.7 GiB, and PyTorch with its libraries takes one or two
@@ -67,7 +68,8 @@ def origin(trace: Trace, *, recorded: bool = False) -> str:
         return f"{ABOUT} for {_a(trace.device)}"
     if trace.source == "predicted":
         return f"predicted for {_a(trace.device)}"
-    return f"{'recorded' if recorded else 'measured'} on {trace.device}"
+    uncompiled = ", not compiled," if COMPILED in trace.notes else ""
+    return f"{'recorded' if recorded else 'measured'}{uncompiled} on {trace.device}"
 
 
 def without_workspace(trace: Trace) -> Trace:

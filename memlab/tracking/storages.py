@@ -159,12 +159,12 @@ class Storages:
         """Tensors, each with its name, whose category is known for certain."""
         for name, tensor in tensors:
             if (record := self.record_of(tensor)) is not None:  # as most are: known, and no wrappers
-                record.resident, record.name = category, name
+                record.resident, record.name = category, _name_of(record, tensor, name, category)
                 continue
             for inner in inner_tensors(tensor):
                 self._see(inner, False)
                 if (record := self.record_of(inner)) is not None:
-                    record.resident, record.name = category, name
+                    record.resident, record.name = category, _name_of(record, inner, name, category)
 
     def _mark_unknown(self, tensors: Iterable[torch.Tensor], category: Category) -> None:
         """Tensors of this category, unless something is known of them for certain."""
@@ -266,6 +266,11 @@ class Storages:
     def _failure(self, asked: int | None) -> OutOfMemory:
         """Return the facts of an allocation of ``asked`` bytes that fails now."""
         raise NotImplementedError
+
+
+def _name_of(record: Record, tensor: torch.Tensor, name: str, category: Category) -> str:
+    """A tensor's name, unless its storage has more tensors than this one, as DDP's buckets of gradients have."""
+    return name if record.nbytes < 2 * tensor.nbytes else f"bucket of {category.plural}"
 
 
 def watching() -> list[Storages]:

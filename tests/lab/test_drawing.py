@@ -409,6 +409,25 @@ def test_a_measured_steps_axis_says_that_others_take_less_time(draw):
     assert "time in a tracked step: others take 63 ms" in texts(drawn)
 
 
+def test_the_line_of_the_peak_stays_in_sight_when_a_is_pinned(draw, browser):
+    draw(NAMED, width=1200)
+    lines = [f"line {number}" for number in range(40)]
+    browser.evaluate("([lines]) => picture.showCode({ lines, first: 6 - 30 })", [lines])
+    browser.evaluate("picture.pin()")
+    code, mark = (browser.locator(f".memlab-code{part}").bounding_box() for part in ("", " mark"))
+    assert code["y"] <= mark["y"] <= code["y"] + code["height"] - mark["height"]
+
+
+def test_while_a_step_is_replayed_the_place_beside_it_is_the_cursors(draw, browser):
+    draw(NAMED)
+    browser.evaluate("picture.replay(60, 50)")
+    browser.wait_for_function("picture.chart.moment !== null")
+    told, place = browser.evaluate("[picture.answer.innerText, picture.step.placeOf(picture.chart.moment)]")
+    assert told == place
+    browser.evaluate("clearInterval(picture.replaying); picture.chart.point(null)")
+    assert "at the peak" in browser.locator(".memlab-answer").inner_text()
+
+
 @pytest.mark.parametrize("width", [1200, 400])
 def test_long_lines_of_code_are_wrapped_between_words_and_stay_what_they_were(draw, browser, width):
     draw(NAMED, width=width)

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from memlab.lab.words import prediction_summary, summary
+from memlab.lab.words import origin, prediction_summary, summary
 from memlab.oom import TRY_EXPANDABLE, cuda_message
 from memlab.trace import Category
+from memlab.tracking.tracker import COMPILED
 from memlab.units import GIB, MIB
 from tests.golden.traces import EMPTY, MEASURED, NO_MODULE, ON_THE_CARD, PREDICTED
 
@@ -48,3 +49,8 @@ def test_of_the_message_of_a_card_a_panel_says_what_did_not_fit_and_leaves_out_t
     told = cuda_message(2 * GIB, **sizes, advice=TRY_EXPANDABLE)
     said = prediction_summary(replace(EMPTY, oom=replace(ON_THE_CARD, message=told)), None)
     assert said.endswith("GPU 0 has a total capacity of 15.00 GiB of which 2.00 GiB is free.")
+
+
+def test_a_step_that_was_measured_uncompiled_says_so_where_it_says_its_origin():
+    assert origin(MEASURED) == "measured on CPU, 2 threads"
+    assert origin(replace(MEASURED, notes=(COMPILED,))) == "measured, not compiled, on CPU, 2 threads"

@@ -66,3 +66,20 @@ def test_time_goes_on_and_a_prediction_ends_when_it_says(trace):
     assert all(a <= b for a, b in pairwise(times))
     if trace.source == "predicted":
         assert times[-1] <= trace.likely_seconds * 1.01
+
+
+def test_a_storage_of_many_gradients_is_a_bucket_and_not_one_of_them():
+    def train(device):
+        model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).to(device)
+        parameters = list(model.parameters())
+        while True:
+            bucket = torch.zeros(sum(p.numel() for p in parameters), device=device)
+            for parameter, part in zip(parameters, bucket.split([p.numel() for p in parameters]), strict=True):
+                parameter.grad = part.view_as(parameter)
+            loss = model(torch.ones(8, 64, device=device)).sum()
+            loss.backward()
+            yield loss
+
+    names = {storage.name for storage in predict(train).storages}
+    assert "bucket of gradients" in names
+    assert not [name for name in names if name.endswith(".grad")]

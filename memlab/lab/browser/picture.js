@@ -191,6 +191,7 @@ class Picture {
 
   pin() {
     this.a = this.a || !this.step ? null : { step: this.step, shown: this.shown };
+    this.marked = null; // the code box has another height now
     this.draw();
   }
 
@@ -206,13 +207,10 @@ class Picture {
     this.highlight(moment);
     const alive = step.alive(moment, this.alone);
     const whole = this.alone ? step.series.get(this.alone)[moment] : step.allocated[moment];
-    const title = [
-      asked ? "" : step.trace.oom ? "where memory ran out" : "at the peak",
-      asked && step.seconds[step.count] ? formatSeconds(step.seconds[moment]) : "",
-      moment ? `${step.text("phase", moment - 1)}${step.text("module", moment - 1) ? ` of ${step.text("module", moment - 1)}` : ""}` : "start of the step",
-    ].filter(Boolean).join(" · ");
+    const where = asked ? step.seconds[step.count] ? formatSeconds(step.seconds[moment]) : "" : step.trace.oom ? "where memory ran out" : "at the peak";
+    const title = [where, step.placeOf(moment)].filter(Boolean).join(" · ");
     const known = alive.length ? ` in ${counted(alive.length, "tensor")}` : "";
-    const rows = alive.slice(0, asked ? 5 : 3).map((one, rank) => this.tensor(one, moment, asked && rank === 0));
+    const rows = alive.slice(0, asked ? 4 : 3).map((one, rank) => this.tensor(one, moment, asked && rank === 0));
     this.answer.replaceChildren(
       element("b", {}, title),
       element("p", {}, `${asked ? this.happened(moment) : ""}alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}${known}${alive.length ? ", the largest:" : ""}`),
@@ -235,7 +233,7 @@ class Picture {
     const life = category === "workspace" ? "" : `${born === 0 ? "older than the step" : born === moment ? "born now" : `born ${moment - born} events ago in ${this.step.text("phase", born - 1)}`}, `
       + (freed === null ? this.step.trace.oom ? "alive when memory runs out" : "outlives the step" : `freed in ${counted(freed - moment, "event")}, in ${this.step.text("phase", freed - 1)}`);
     return element("li", { title: life },
-      element("i", { style: `background:${colorOf(category)}` }), element("span", {}, name), element("b", {}, formatBytes(count)),
+      element("i", { style: `background:${colorOf(category)}` }), element("span", {}, ...name.split(/(?<=[._])/).flatMap((part) => [part, element("wbr")])), element("b", {}, formatBytes(count)),
       element("small", {}, [shape, category === "workspace" ? "of libraries, and what blocks are rounded up to" : category, withLife ? life : ""].filter(Boolean).join(" · ")));
   }
 
@@ -271,6 +269,7 @@ class Picture {
       chart.moment = moment === -1 ? null : moment;
       chart.mark({ isReplay: true });
       this.highlight(chart.moment);
+      this.answer.replaceChildren(element("b", {}, chart.moment === null ? "" : this.step.placeOf(chart.moment)));
     }, 1000 / perSecond);
   }
 

@@ -45,6 +45,13 @@ class Step {
     return this.trace.oom ? this.count : this.peakAt;
   }
 
+  // "backward of blocks.3.mlp"
+  placeOf(moment) {
+    if (!moment) return "start of the step";
+    const module = this.text("module", moment - 1);
+    return `${this.text("phase", moment - 1)}${module ? ` of ${module}` : ""}`;
+  }
+
   text(column, e) {
     return this.trace.events.texts[this.trace.events[column][e]];
   }
