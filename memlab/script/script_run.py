@@ -11,7 +11,6 @@ from typing import cast
 
 import torch
 
-from memlab.categories import Phase
 from memlab.devices import Device
 from memlab.errors import BadTrain, ScriptFailed, Stopped
 from memlab.protocol import Train
@@ -120,8 +119,8 @@ class ScriptRun(Run):
 
     @property
     def has_failed_evaluating(self) -> bool:
-        """True if memory ran out where the model is called without gradients."""
-        return self.oom is not None and self.oom.phase is Phase.FORWARD and self._tracker.failed_without_gradients
+        """True if memory ran out in an evaluation."""
+        return self.oom is not None and self._tracker.failed_evaluating
 
     def _keep_xray(self, index: int) -> int:
         times = self._least_seconds, self._likely_seconds

@@ -4,7 +4,7 @@ import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from memlab.errors import BadValue
 from memlab.patching import Change, Patches
 from memlab.script.child import MILESTONES
+from memlab.tracking.modules import is_evaluated
 from memlab.vgpu.refusals import where
 
 
@@ -40,6 +41,7 @@ class Until:
         self.milestone = milestone
         self.reached = self.is_watching = self.shortens = False
         self.kept_at = ""  # the line where the model was called in eval mode with gradients on, and no backward since
+        self._depth = 0  # of modules that are at work
         self._used_last: Batches | None = None
         self._trained_from: WeakSet[Batches] = WeakSet()
 
@@ -50,11 +52,11 @@ class Until:
             if self.milestone == "saved":
                 yield
                 return
-            hook = nn.modules.module.register_module_forward_pre_hook(self._see_call)
-            try:
+            hooks = nn.modules.module
+            with ExitStack() as undo:
+                undo.callback(hooks.register_module_forward_pre_hook(self._enter).remove)
+                undo.callback(hooks.register_module_forward_hook(self._leave, always_call=True).remove)
                 yield
-            finally:
-                hook.remove()
 
     def see_backward(self) -> None:
         """The batch that was used last has trained the model."""
@@ -89,15 +91,20 @@ class Until:
 
         return saved
 
-    def _see_call(self, module: nn.Module, args: Any) -> None:
+    def _enter(self, module: nn.Module, args: Any) -> None:
         """A frozen model that takes part in the training, an encoder or a teacher, is called without gradients too."""
-        if not self.is_watching or self.reached:
+        self._depth += 1
+        if not self.is_watching or self.reached or self._depth > 1:  # parts of what is trained may be in eval mode
             return
         if module.training:
             self.reached = bool(self.kept_at)  # that was an evaluation, then
+        elif is_evaluated(module):
+            self.reached = True
         elif any(parameter.requires_grad for parameter in module.parameters()):
-            self.reached = not torch.is_grad_enabled()
-            self.kept_at = self.kept_at or ("" if self.reached else where())
+            self.kept_at = self.kept_at or where()
+
+    def _leave(self, module: nn.Module, *rest: Any) -> None:
+        self._depth -= 1
 
 
 class Batches:

@@ -32,6 +32,13 @@ _NONE = _Name("", "")
 _COMPILED = "_orig_mod"  # in what torch.compile makes of a module: the module itself
 
 
+def is_evaluated(module: torch.nn.Module) -> bool:
+    """Return whether a model that is trained is called to be evaluated: in eval mode, where no graph is made."""
+    if module.training or torch.is_grad_enabled():
+        return False
+    return any(parameter.requires_grad for parameter in module.parameters())
+
+
 class ModulesAtWork:
     """Follows module calls between :meth:`start` and :meth:`stop`.
 

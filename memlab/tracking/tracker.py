@@ -3,6 +3,8 @@
 import sys
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -32,7 +34,7 @@ from memlab.tracking.internals import (
 from memlab.tracking.labels import Marks, label
 from memlab.tracking.leaks import Leak, find_leak
 from memlab.tracking.lengths import READ
-from memlab.tracking.modules import ModulesAtWork
+from memlab.tracking.modules import ModulesAtWork, is_evaluated
 from memlab.tracking.nested import is_wrapper
 from memlab.tracking.operators import operator
 from memlab.tracking.optimizers import OptimizersAtWork
@@ -83,7 +85,8 @@ class Tracker(Storages, TorchDispatchMode):
         self._flops = FlopCounter()
         self.notes: list[str] = []  # sentences about the run, each once
         self.leak: Leak | None = None  # as the last step that ended tells it
-        self.failed_without_gradients = False  # memory ran out where no graph is made
+        self.failed_evaluating = False  # memory ran out in an evaluation
+        self._root: Callable[[], torch.nn.Module | None] = lambda: None  # the last module that no other one called
         self.least_seconds: float | None = None  # of the last step, where a card is predicted
         self.likely_seconds: float | None = None
         self.stopping = threading.Event()  # when it is set, the step ends at its next operator
@@ -306,7 +309,8 @@ class Tracker(Storages, TorchDispatchMode):
     def _failure(self, asked: int | None) -> OutOfMemory:
         # Backward will not begin, and a checkpoint not end: what lives now is what would have been kept.
         self._marks.failed = True
-        self.failed_without_gradients = not torch.is_grad_enabled()
+        root = self._root()
+        self.failed_evaluating = self._modules.in_forward and root is not None and is_evaluated(root)
         self._residents.all_modules()
         self._marks.begins[Phase.BACKWARD].append(len(self._events))
         self._marks.recompute_ends.append(len(self._events))
@@ -346,6 +350,7 @@ class Tracker(Storages, TorchDispatchMode):
         return self._recording and thread in self._threads
 
     def _enter_root(self, module: torch.nn.Module) -> None:
+        self._root = weakref.ref(module)
         if not self._autograd.is_bw:
             self._residents.module(module)
 

@@ -141,3 +141,22 @@ def test_the_time_of_a_step_is_that_of_the_training(run_script):
     plain = run_script(body("epoch()")).complete()
     trace = run_script(body("while True:\n    epoch()\n    evaluate()"), until="evaluation").complete()
     assert (trace.least_seconds, trace.likely_seconds) == (plain.least_seconds, plain.likely_seconds)
+
+
+def test_a_part_that_is_trained_in_eval_mode_is_no_evaluation_without_no_grad(run_script):
+    frozen = "model = nn.Sequential(nn.BatchNorm1d(64).eval(), nn.Linear(64, 64)).to(device)\n"
+    optimizer = "optimizer = torch.optim.SGD(model.parameters())\n"
+    run = run_script(body(f"{frozen}{optimizer}epoch()\nevaluate()"), until="evaluation")
+    trace = run.complete()
+    assert run.fault == ""
+    assert trace.notes[0].startswith("The script evaluates its model after step 3.")
+
+
+def test_memory_that_runs_out_in_a_checkpoint_is_not_said_to_in_an_evaluation(run_script):
+    from_checkpoint = "from torch.utils.checkpoint import checkpoint\n"
+    blocks = "model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 4096)).to(device)\n"
+    forward = "own = model.forward\nmodel.forward = lambda x: checkpoint(own, x, use_reentrant=True)\n"
+    call = "model(torch.zeros(20_000, 64, device=device, requires_grad=True))\n"
+    run = run_script(body(f"{from_checkpoint}{blocks}{forward}{call}"), budget="100 MiB")
+    assert run.complete().oom
+    assert not run.has_failed_evaluating
