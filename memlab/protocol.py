@@ -200,6 +200,12 @@ def name_of(train: Train) -> str:
     return getattr(train, "__name__", type(train).__name__)
 
 
+def line_of(train: Train, line: int) -> str:
+    """A line of the file of ``train`` as its reader counts them: ``"line 3 of train"``."""
+    code = getattr(train, "__code__", None)
+    return f"line {line - code.co_firstlineno + 1 if code else line} of {name_of(train)}"
+
+
 def plain(value: Any) -> Any:
     """A setting as a trace keeps it: as it is where JSON has it, else its text."""
     if isinstance(value, float):

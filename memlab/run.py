@@ -20,7 +20,18 @@ from memlab.devices import Device, open_device
 from memlab.devices.leftovers import clear_broken_backward
 from memlab.errors import BadTrain
 from memlab.oom import asked_bytes, out_of_memory_behind
-from memlab.protocol import Train, check_settings, check_steps, check_xray, loss_of, name_of, notes_on, plain, start
+from memlab.protocol import (
+    Train,
+    check_settings,
+    check_steps,
+    check_xray,
+    line_of,
+    loss_of,
+    name_of,
+    notes_on,
+    plain,
+    start,
+)
 from memlab.trace import OutOfMemory, Phase, Step, Trace
 from memlab.tracebacks import show_readers_frames
 from memlab.tracking import Xray
@@ -297,9 +308,7 @@ class Run:
 
     def _place(self, line: int) -> str:
         """A line of ``train``, in words."""
-        code = getattr(self._train, "__code__", None)
-        first = code.co_firstlineno if code else 1
-        return f"in line {line - first + 1} of {name_of(self._train)}" if line else "where no line of it is at work"
+        return f"in {line_of(self._train, line)}" if line else "where no line of it is at work"
 
     @property
     def variables(self) -> list[Any]:

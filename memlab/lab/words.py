@@ -8,7 +8,7 @@ from dataclasses import replace
 from memlab.categories import Category
 from memlab.errors import MemlabError
 from memlab.lab.ranks import settings_of
-from memlab.protocol import Train
+from memlab.protocol import Train, line_of
 from memlab.text import capital, message
 from memlab.trace import Trace
 from memlab.tracking.tracker import COMPILED
@@ -170,7 +170,7 @@ def failure_sentence(error: BaseException, train: Train) -> str:
         return message(error)
     code = getattr(train, "__code__", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
-    where = f" (line {lines[-1] - code.co_firstlineno + 1} of {train.__name__})" if code and lines else ""
+    where = f" ({line_of(train, lines[-1])})" if code and lines else ""
     notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
     mending = "Fix it, then run its cell and the panel's again."
     return f"{type(error).__name__}: {message(error).rstrip('.')}{where}. {mending}{notes}"

@@ -199,8 +199,10 @@ class Storages:
     def _begin(self, record: Record) -> None:
         self._take(record)
         self._records.append(record)
-        record.line, record.step = self.line(), self.steps
+        record.step = self.steps
         self._change(record, record.nbytes, self._op)
+        if record.nbytes:
+            *_, record.line, _ = self._events[-1]
 
     def _reference(self, storage: torch.UntypedStorage, record: Record) -> _Ref:
         ref = _Ref(storage, self._freed)

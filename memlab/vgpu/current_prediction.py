@@ -10,6 +10,7 @@ from typing import Any
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.host_memory import HostMemory
+from memlab.vgpu.live_bytes import LiveBytes
 from memlab.vgpu.memory import VirtualMemory
 from memlab.vgpu.node_order import NodeOrder
 
@@ -42,7 +43,7 @@ class Prediction:
         switches: PyTorch's, as they are for it, by the function that reads them.
         numbers: how often the loop has read numbers of the card, or drawn some on the host. Not counted are those of
             which ``sources``, while a call of a model is written down, says where they come from.
-        score_tables: the tables of attention's scores that a fused kernel would spare: weakly, and the bytes of each.
+        score_tables: the tables of attention's scores that a fused kernel would spare.
         repeats: what is called for models that the loop calls again and again.
         launch: is called with the arguments of each kernel that a compiler has made, in the place of the kernel.
         timing: bytes allocated at most while kernels are timed, on a machine where that was not done before.
@@ -69,7 +70,7 @@ class Prediction:
     switches: dict[str, Any] = field(default_factory=dict)
     numbers: int = 0
     sources: Any = None
-    score_tables: list[tuple[Any, int]] = field(default_factory=list)
+    score_tables: LiveBytes = field(default_factory=LiveBytes)
     repeats: Any = None
     launch: Callable[[tuple[Any, ...]], None] = lambda args: None
     work_for: Callable[[Any], None] = lambda origin: None

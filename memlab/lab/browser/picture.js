@@ -55,7 +55,7 @@ class Picture {
   showCode(code) {
     this.source = code;
     this.chart.code = code;
-    this.code.replaceChildren();
+    this.marked = null;
     this.asked(this.chart.moment);
   }
 
@@ -207,8 +207,9 @@ class Picture {
     this.highlight(moment);
     const alive = step.alive(moment, this.alone);
     const whole = this.alone ? step.series.get(this.alone)[moment] : step.allocated[moment];
-    const where = asked ? step.seconds[step.count] ? formatSeconds(step.seconds[moment]) : "" : step.trace.oom ? "where memory ran out" : "at the peak";
-    const title = [where, step.placeOf(moment)].filter(Boolean).join(" · ");
+    const summit = step.trace.oom ? "where memory ran out" : "at the peak";
+    const at = step.seconds[step.count] ? formatSeconds(step.seconds[moment]) : "";
+    const title = [asked ? at : summit, step.placeOf(moment)].filter(Boolean).join(" · ");
     const known = alive.length ? ` in ${counted(alive.length, "tensor")}` : "";
     const rows = alive.slice(0, asked ? 4 : 3).map((one, rank) => this.tensor(one, moment, asked && rank === 0));
     this.answer.replaceChildren(
@@ -233,20 +234,20 @@ class Picture {
     const life = category === "workspace" ? "" : `${born === 0 ? "older than the step" : born === moment ? "born now" : `born ${moment - born} events ago in ${this.step.text("phase", born - 1)}`}, `
       + (freed === null ? this.step.trace.oom ? "alive when memory runs out" : "outlives the step" : `freed in ${counted(freed - moment, "event")}, in ${this.step.text("phase", freed - 1)}`);
     return element("li", { title: life },
-      element("i", { style: `background:${colorOf(category)}` }), element("span", {}, ...name.split(/(?<=[._])/).flatMap((part) => [part, element("wbr")])), element("b", {}, formatBytes(count)),
+      element("i", { style: `background:${colorOf(category)}` }), element("span", {}, ...breakable(name, /(?<=[._])/)), element("b", {}, formatBytes(count)),
       element("small", {}, [shape, category === "workspace" ? "of libraries, and what blocks are rounded up to" : category, withLife ? life : ""].filter(Boolean).join(" · ")));
   }
 
   highlight(moment) {
     if (!this.source) return this.code.replaceChildren();
     const number = moment ? this.step.trace.events.line[moment - 1] : 0;
-    if (this.marked === number && this.code.childElementCount) return;
+    if (this.marked === number) return;
     this.marked = this.code.clientHeight ? number : null; // what is not on screen yet cannot be scrolled to
     const { lines, first } = this.source;
     this.code.replaceChildren(...lines.map((line, i) => {
       const indent = line.length - line.trimStart().length + 2; // of what does not fit on its line
-      const parts = (line || " ").split(/(?<=[(,=[] ?)(?=\S)/).flatMap((part) => [part, element("wbr")]);
-      return element(first + i === number ? "mark" : "span", { style: `padding-left:${indent}ch;text-indent:-${indent}ch` }, ...parts);
+      const style = `padding-left:${indent}ch;text-indent:-${indent}ch`;
+      return element(first + i === number ? "mark" : "span", { style }, ...breakable(line || " ", /(?<=[(,=[] ?)(?=\S)/));
     }));
     const mark = this.code.querySelector("mark");
     if (mark) this.code.scrollTop = mark.offsetTop - this.code.clientHeight / 2;

@@ -57,3 +57,6 @@ function element(name, attributes = {}, ...children) {
 }
 
 const pressable = (text, tip, pressed, more = {}) => element("button", { type: "button", title: tip, onclick: pressed, ...more }, text);
+
+// A text, for an element, that may be broken at these places
+const breakable = (text, places) => text.split(places).flatMap((part) => [part, element("wbr")]);

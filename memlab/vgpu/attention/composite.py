@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from memlab.vgpu.attention.choice import CUDNN, EFFICIENT, FLASH, HALF, choose_attention, why_unfused
 from memlab.vgpu.current_prediction import current
@@ -48,10 +47,7 @@ def attention(
 def _note_table(table: Tensor, why: str) -> None:
     """Have the trace say why there are tables of scores, if those of all layers are large beside what is allocated."""
     prediction = current()
-    tables = prediction.score_tables
-    tables[:] = [(ref, size) for ref, size in tables if not ref.expired()]
-    tables.append((StorageWeakRef(table.untyped_storage()), table.nbytes))
-    if sum(size for _, size in tables) > LARGE * prediction.memory.blocks.allocated:
+    if prediction.score_tables.add(table) > LARGE * prediction.memory.blocks.allocated:
         prediction.note(why)
 
 

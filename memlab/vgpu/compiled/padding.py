@@ -16,12 +16,12 @@ from inspect import unwrap
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from memlab.patching import Change
 from memlab.tracking.operators import operator
 from memlab.vgpu.cards import GIGA, TERA, Speed
 from memlab.vgpu.compiled import internals
+from memlab.vgpu.live_bytes import LiveBytes
 from memlab.vgpu.mode import prim_device
 from memlab.vgpu.time.estimate import likely_seconds_of
 from memlab.vgpu.time.operator_work import NOTHING, work_of
@@ -94,16 +94,12 @@ class _Counting(internals.TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
-        self._made: dict[int, tuple[StorageWeakRef, int]] = {}  # by their addresses: one operator may call another
+        self._made = LiveBytes()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if isinstance(out, torch.Tensor) and not operator(func).is_view:
-            storage = out.untyped_storage()
-            made = StorageWeakRef(storage), storage.nbytes()
-            self._made = {place: one for place, one in self._made.items() if not one[0].expired()}
-            self._made[made[0].cdata] = made
-            self.peak = max(self.peak, sum(nbytes for _, nbytes in self._made.values()))
+            self.peak = max(self.peak, self._made.add(out))  # which may be of another operator's, that this one calls
         return out
 
 

@@ -1,7 +1,7 @@
 """The Python that Inductor has written for a graph, run on the virtual card."""
 
 import ast
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -37,30 +37,23 @@ def played(text: str, constants: Mapping[str, Any], launch: Launch, work_for: Wo
     vars(module).update(given)
     tree = ast.parse(text)
     tree.body = [node for node in tree.body if not _is_replaced(node, given.keys())]
-    known = {name: Origin(*origin) for name, origin in ast.literal_eval(_value(tree, TABLE)).items()}
-    vars(module)[_TELL] = lambda name: work_for(known.get(name))
-    _Telling(known.keys()).visit(tree)
+    _Telling().visit(tree)
     exec(compile(ast.fix_missing_locations(tree), module.__name__, "exec"), vars(module))
+    known = {name: Origin(*origin) for name, origin in vars(module)[TABLE].items()} | {None: None}
+
+    def tell(name: str | None) -> None:
+        if name in known:  # and no name of the wrapper's own
+            work_for(known[name])
+
+    vars(module)[_TELL] = tell
     return module
 
 
 _TELL = "memlab_work_for"
 
 
-def _value(tree: ast.Module, name: str) -> ast.expr:
-    """The expression that a module gives a name for its value."""
-    return next(
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
-    )
-
-
 class _Telling(ast.NodeTransformer):
-    """Has the function ``call`` tell of each buffer before it is made, and when it ends."""
-
-    def __init__(self, buffers: Collection[str]):
-        self._buffers = buffers
+    """Has the function ``call`` tell of each name before it is given a value, and when it ends."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         if node.name == "call":
@@ -73,8 +66,7 @@ class _Telling(ast.NodeTransformer):
         for statement in body:
             if isinstance(statement, ast.With | ast.If | ast.For):
                 statement.body = self._told(statement.body)
-            elif made := next((name for name in _made(statement) if name in self._buffers), None):
-                told.append(_tell(made))
+            told += map(_tell, _made(statement))
             told.append(statement)
         return told
 
