@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
-from types import CellType, GeneratorType
+from types import CellType, FrameType, GeneratorType
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -236,7 +236,7 @@ class Run:
         """Start ``train``, whose end is a part of ``undo``."""
         with self._device.running(), self._numbers:
             self._generator = start(self._train, self._device.device, self.settings)
-        self._tracker.line = partial(_line_at_work, weakref.ref(self._generator))
+        self._tracker.loop = partial(_frame_of, weakref.ref(self._generator))
         undo.callback(self._close)
 
     def _close(self) -> None:
@@ -388,7 +388,7 @@ class Run:
         return peak
 
 
-def _line_at_work(generator: "weakref.ref[GeneratorType[Any, None, None]]") -> int:
-    """The line of ``train`` that is at work, or that waits for what it has called; 0 when it is over."""
+def _frame_of(generator: "weakref.ref[GeneratorType[Any, None, None]]") -> FrameType | None:
+    """The frame of ``train``; None when it is over."""
     train = generator()
-    return train.gi_frame.f_lineno if train is not None and train.gi_frame is not None else 0
+    return train.gi_frame if train is not None else None

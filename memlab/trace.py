@@ -48,11 +48,14 @@ class Storage(NamedTuple):
 
     Attributes:
         name: of a parameter, a buffer, a gradient or a piece of optimizer state, as in ``"blocks.3.mlp.0.weight"``;
-            ``""`` for what a module computes, which is known by the event that allocates it.
+            ``""`` for what a module computes, which is known by the event that allocates it. Of what is held over,
+            the module and the operator that allocated it: ``"head mm"``.
         shape: of the tensor, empty for a number and for what is no tensor.
         dtype: ``"float32"``, ``""`` for what is no tensor.
         category: as its events have it.
         start: bytes when the step began.
+        variable: the name under which the training loop itself held the tensor when backward or the next step began,
+            ``"logits"``, or ``"batch.labels"`` for a value of a dictionary; ``""`` if it had none.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Storage(NamedTuple):
     dtype: str
     category: Category
     start: int
+    variable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +365,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "op": str,
     "name": str,
     "dtype": str,
+    "variable": str,
     "shape": lambda text: tuple(map(int, text.split())),
 }
 

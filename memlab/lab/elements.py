@@ -42,7 +42,8 @@ def menu(description: str, options: list[Any], tip: str, **chosen: Any) -> widge
 def header(title: str, device: str) -> str:
     """The panel's title, and where Run measures."""
     style = f"display:flex;flex-wrap:wrap;justify-content:space-between;align-items:baseline;color:{color('ink')}"
-    source = f'<span style="color:{color("quiet")};font-size:14px">Run measures on {escape(device)}</span>'
+    quiet = f"color:{color('quiet')};font-size:14px"
+    source = f'<span class="memlab-measures" style="{quiet}">Run measures on {escape(device)}</span>'
     return f'<div style="{style}"><h3 style="margin:4px 0;color:inherit">{escape(title)}</h3>{source}</div>'
 
 

@@ -146,7 +146,7 @@ class Mixture:
             other = workspace if one.category is WORKSPACE else next(others, one)
             shape = one.shape if one.shape == other.shape else ()
             start = one.start if one.start == other.start else self.bytes(one.category, one.start, other.start)
-            yield Storage(one.name, shape, one.dtype, one.category, start)
+            yield one._replace(shape=shape, start=start)
 
     def events(self, first: Outline, second: Outline) -> Iterator[Event]:
         """Events of two outlines that have the same order, none earlier than the one before it."""

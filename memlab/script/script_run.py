@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from types import FrameType
 from typing import cast
 
 import torch
@@ -61,7 +62,7 @@ class ScriptRun(Run):
         self.exit_code: object = None  # what the script gave to sys.exit
         self.cut_off = threading.Event()
         self._followed = Steps(self._on_loss, self._on_step)
-        self._tracker.line = partial(_line_at_work, str(script.path))
+        self._tracker.loop = partial(_frame_in, str(script.path))
         self._until = None if until is None else Until(until)
 
     @property
@@ -224,9 +225,9 @@ class ScriptRun(Run):
         return True
 
 
-def _line_at_work(file: str) -> int:
-    """The line of this file that is at work, or that waits for what it has called; 0 where none does."""
-    frame = sys._getframe(1)
+def _frame_in(file: str) -> FrameType | None:
+    """The innermost frame of this file that is at work, or that waits for what it has called."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != file:
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame.f_lineno if frame is not None else 0
+        frame = frame.f_back
+    return frame

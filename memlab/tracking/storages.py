@@ -6,6 +6,7 @@ Storages are followed, not tensors, because views share them.
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import FrameType
 from typing import Any, Protocol, TypeGuard
 
 import torch
@@ -16,6 +17,7 @@ from memlab.oom import OutOfMemory
 from memlab.tracking.internals import modes_of_this_thread
 from memlab.tracking.modules import ModulesAtWork
 from memlab.tracking.nested import inner_tensors
+from memlab.tracking.variables import variables
 
 
 class BudgetExceeded(torch.OutOfMemoryError):
@@ -40,6 +42,7 @@ class Record:
         "external",
         "freed",
         "line",
+        "maker",
         "name",
         "nbytes",
         "phase",
@@ -48,6 +51,7 @@ class Record:
         "settled",
         "shape",
         "step",
+        "variable",
         "yielded",
     )
 
@@ -63,6 +67,8 @@ class Record:
         self.category = Category.HELD  # the label, given at the end of the step
         self.settled: Category | None = None  # the same where it is known before
         self.name = ""  # of a parameter and what belongs to it
+        self.variable = ""  # of the training loop
+        self.maker: tuple[str, object] = "", ""  # the module and the operator at its birth
         self.shape: tuple[int, ...] = ()  # of the tensor that it was first seen in
         self.dtype: torch.dtype | None = None
         self.block: Any = None  # where it stands in a simulated allocator
@@ -87,7 +93,7 @@ class Storages:
     """
 
     is_real = True  # one that stands in for a card follows tensors without numbers
-    line: Callable[[], int] = staticmethod(lambda: 0)  # of the training loop, the one at work
+    loop: Callable[[], FrameType | None] = staticmethod(lambda: None)  # the frame of the training loop
 
     _phase: Phase
     _recomputing: bool
@@ -186,6 +192,14 @@ class Storages:
             if ref is not None:
                 ref.record.yielded = True
 
+    def _name_variables(self) -> None:
+        """Note what the training loop calls the tensors that it holds now; a first name stays."""
+        frame = self.loop()
+        for name, tensor in variables(frame) if frame is not None else ():
+            record = self.record_of(tensor)
+            if record is not None and not record.variable:
+                record.variable = name
+
     def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> _Ref:
         """Count a storage, from now on; if ``external`` it is older, only nothing showed it before."""
         # A backward that is differentiated again is, for what it keeps, a forward.
@@ -202,7 +216,8 @@ class Storages:
         record.step = self.steps
         self._change(record, record.nbytes, self._op)
         if record.nbytes:
-            *_, record.line, _ = self._events[-1]
+            *_, module, op, record.line, _ = self._events[-1]
+            record.maker = module, op
 
     def _reference(self, storage: torch.UntypedStorage, record: Record) -> _Ref:
         ref = _Ref(storage, self._freed)
@@ -252,7 +267,9 @@ class Storages:
     def _change(self, record: Record, delta: int, op: object, at: int | None = None) -> None:
         self.live += delta
         if delta:
-            event = (record, delta, self._phase, self._modules.name, op, self.line(), self._now())
+            frame = self.loop()
+            line = frame.f_lineno if frame is not None else 0
+            event = (record, delta, self._phase, self._modules.name, op, line, self._now())
             self._events.append(event) if at is None else self._events.insert(at, event)
 
     def _now(self) -> float:

@@ -138,6 +138,7 @@ class Tracker(Storages, TorchDispatchMode):
         with modes_above(self):
             TorchDispatchMode.__exit__(self, *exception)
         self._recording = False
+        self._name_variables()
         self._hooks.close()
         self._residents.stop()
         self._optimizers.stop()
@@ -300,6 +301,8 @@ class Tracker(Storages, TorchDispatchMode):
             self._forward_begun = False
         self._phase = phase
         self._marks.begins[phase].append(len(self._events))
+        if phase is Phase.BACKWARD:
+            self._name_variables()
 
     def _leave_recomputation(self) -> None:
         if self._recomputing:
@@ -309,6 +312,7 @@ class Tracker(Storages, TorchDispatchMode):
     def _failure(self, asked: int | None) -> OutOfMemory:
         # Backward will not begin, and a checkpoint not end: what lives now is what would have been kept.
         self._marks.failed = True
+        self._name_variables()
         root = self._root()
         self.failed_evaluating = self._modules.in_forward and root is not None and is_evaluated(root)
         self._residents.all_modules()
@@ -366,7 +370,13 @@ class Tracker(Storages, TorchDispatchMode):
 
 def _storage(record: Record, start: int) -> Storage:
     dtype = str(record.dtype).removeprefix("torch.") if record.dtype is not None else ""
-    return Storage(record.name, tuple(map(int, record.shape)), dtype, record.category, start)
+    name = record.name or (_maker(record) if record.category is Category.HELD else "")
+    return Storage(name, tuple(map(int, record.shape)), dtype, record.category, start, record.variable)
+
+
+def _maker(record: Record) -> str:
+    module, op = record.maker
+    return f"{module} {operator(op).name.removeprefix('aten.')}".strip()
 
 
 def _starts_a_graph(func: Any, args: tuple[Any, ...]) -> bool:

@@ -50,7 +50,7 @@ STORAGES = (
     Storage("blocks.0.mlp.weight", (2048, 4096), "float32", Category.PARAMETER, 32 * MIB),
     Storage("blocks.0.mlp.weight", (2, 2048, 4096), "float32", Category.OPTIMIZER_STATE, 64 * MIB),
     Storage("", (8, 1024, 64), "int64", Category.INPUT, 0),
-    Storage("", (8, 1024, 1536), "float32", Category.ACTIVATION, 0),
+    Storage("", (8, 1024, 1536), "float32", Category.ACTIVATION, 0, "logits"),
 )
 NAMED = replace(
     MEASURED,

@@ -16,7 +16,7 @@ from memlab.lab.browser import script
 from memlab.lab.progress import progress
 from memlab.lab.screen import View
 from memlab.lab.style import style
-from memlab.trace import Event, OutOfMemory, Phase, Step, Trace
+from memlab.trace import Event, OutOfMemory, Phase, Step, Storage, Trace
 from memlab.units import GIB, MIB, format_bytes, format_seconds
 from tests.browser.jupyter import browser_page, find_chromium
 from tests.golden.traces import FAILED, MEASURED, NAMED, PREDICTED, PREDICTED_TO_FAIL, STEPS
@@ -374,16 +374,73 @@ def test_a_step_that_waits_after_its_last_event_is_drawn_to_its_end(draw):
 # What stands beside it
 
 
-def test_where_nobody_points_the_largest_tensors_of_the_peak_are_named(draw, browser):
+def test_where_nobody_points_the_largest_categories_of_the_peak_are_told(draw, browser):
     draw(NAMED)
     answer = browser.locator(".memlab-answer")
     assert "at the peak · forward of blocks.0.mlp" in answer.inner_text()
-    assert answer.locator("li b").all_inner_texts() == ["64.0 MiB", "48.0 MiB", "32.0 MiB"]
+    assert answer.locator("li span").all_inner_texts() == ["optimizer state", "activations", "parameters", "inputs"]
+    assert answer.locator("li b").all_inner_texts() == ["64.0 MiB", "48.0 MiB", "32.0 MiB", "4.00 MiB"]
     browser.evaluate("picture.chart.point(0)")
     assert "start of the step" in answer.inner_text()
     assert "at the peak" not in answer.inner_text()
     draw(replace(NAMED, oom=OOM))
     assert "where memory ran out" in answer.inner_text()
+
+
+def test_of_each_category_the_largest_tensor_is_told(draw, browser):
+    storages = (*NAMED.storages, Storage("blocks.1.bias", (4,), "float32", Category.PARAMETER, 16))
+    draw(replace(NAMED, storages=storages))
+    rows = [row.locator("span, small").all_inner_texts() for row in browser.locator(".memlab-answer li").all()]
+    told = {name: words.replace("\N{MULTIPLICATION SIGN}", "x") for name, words in rows}
+    assert told["parameters"] == "blocks.0.mlp.weight · 2048 x 4096 float32 · 32.0 MiB, the largest of 2"
+    assert told["optimizer state"] == "blocks.0.mlp.weight · 2 x 2048 x 4096 float32"
+
+
+def test_a_tensor_is_called_what_the_loop_calls_it_and_by_what_made_it(draw, browser):
+    draw(NAMED, by_time=True)
+    browser.locator(".memlab-legend button", has_text="activations").click()
+    browser.evaluate("picture.chart.point(picture.step.peakAt)")
+    said = browser.locator(".memlab-answer li").inner_text()
+    assert "logits (blocks.0.mlp mm)" in said
+    assert "allocated now, freed in 30 ms in backward" in said
+
+
+def test_what_is_allocated_where_somebody_points_stands_at_the_cursor(draw, browser):
+    draw(NAMED)
+    browser.evaluate("picture.chart.point(1)")
+    assert browser.locator(".memlab-cursor text").inner_html() == format_bytes(NAMED.allocated[1])
+    browser.evaluate("picture.chart.point(picture.step.peakAt)")  # which has its number
+    assert browser.locator(".memlab-cursor text").count() == 0
+
+
+@pytest.mark.parametrize(("width", "is_seen"), [(400, True), (1000, False)])
+def test_beside_no_room_for_the_tensors_the_largest_is_told_above_the_chart(draw, browser, width, is_seen):
+    draw(NAMED, width=width)
+    head, brief, chart = map(browser.locator, (".memlab-head", ".memlab-brief", ".memlab-chart"))
+    assert not brief.is_visible()
+    before = chart.bounding_box()
+    browser.evaluate("picture.chart.point(1)")
+    assert brief.is_visible() is is_seen
+    assert head.locator(".memlab-facts").is_visible() is not is_seen
+    assert brief.text_content().endswith("the largest: blocks.0.mlp.weight, 64.0 MiB")
+    assert chart.bounding_box() == before
+    browser.evaluate("picture.chart.point(null)")
+    assert not brief.is_visible()
+
+
+def test_a_forward_that_no_backward_follows_has_a_name_of_its_own(draw):
+    trained = trace_of(100)
+    evaluated = replace(
+        trained,
+        events=(
+            *trained.events,
+            *trained.events[:100],
+            *(event._replace(phase=Phase.FORWARD) for event in trained.events[100:]),
+        ),
+    )
+    assert {"forward", "backward", "forward only"} <= set(texts(draw(evaluated)))
+    assert "forward only" not in texts(draw(trained))
+    assert "forward only" not in texts(draw(replace(trained, events=trained.events[:100])))  # there never is a backward
 
 
 def test_the_line_of_the_peak_is_marked_as_soon_as_the_code_is_there(draw, browser):

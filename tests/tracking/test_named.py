@@ -1,6 +1,8 @@
 """A trace knows each piece of memory: its name, its shape, when it comes and goes, and the line of the loop at work."""
 
 import inspect
+import weakref
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from torch import nn
 
 from memlab import measure, predict
+from memlab.categories import Category
 
 
 def train(device, *, batch_size=8):
@@ -66,6 +69,60 @@ def test_time_goes_on_and_a_prediction_ends_when_it_says(trace):
     assert all(a <= b for a, b in pairwise(times))
     if trace.source == "predicted":
         assert times[-1] <= trace.likely_seconds * 1.01
+
+
+def trained(device, *, forget=False):
+    model = nn.Linear(16, 100).to(device)
+    while True:
+        batch = {"rows": torch.ones(8, 16, device=device)}
+        logits = model(batch["rows"])
+        loss = logits.square().mean()
+        if forget:
+            del logits
+        loss.backward()
+        yield loss
+
+
+@pytest.mark.parametrize("run", [partial(measure, device="cpu"), predict])
+def test_tensors_have_the_names_of_the_loops_variables(run):
+    trace = run(trained)
+    assert {storage.variable for storage in trace.storages} == {"", "batch.rows", "logits", "loss"}
+    assert {s.shape for s in trace.storages if s.variable == "logits"} == {(8, 100)}
+    held = [(s.name, s.variable) for s in trace.storages if s.category is Category.HELD]
+    assert held == [("Linear addmm", "logits")]  # of the step before, known by what made it
+
+
+@pytest.mark.parametrize("run", [partial(measure, device="cpu"), predict])
+def test_to_name_tensors_keeps_none_alive(run):
+    seen = []
+
+    def train(device):
+        loop = trained(device, forget=True)
+        while True:
+            kept = torch.zeros(1000, device=device)
+            follower = weakref.ref(kept)
+            yield next(loop)
+            del kept
+            seen.append(follower())
+
+    trace = run(train)
+    assert seen == [None, None]
+    assert not [storage for storage in trace.storages if storage.variable == "logits"]
+
+
+def test_a_loop_that_takes_its_variables_as_a_dictionary_keeps_it():
+    def train(device):
+        width = 16
+        settings = locals()
+        weight = torch.ones(width, requires_grad=True)
+        for _ in range(3):
+            loss = weight.sum()
+            loss.backward()
+            yield loss
+            assert settings["width"] == 16
+            assert "loss" not in settings
+
+    assert not [storage for storage in measure(train, device="cpu").storages if storage.variable]
 
 
 def test_a_storage_of_many_gradients_is_a_bucket_and_not_one_of_them():

@@ -189,7 +189,7 @@ class Chart {
     ];
     this.box.innerHTML = `<svg class="memlab-drawing" width="100%" height="${height}" font-size="${size}" aria-hidden="true">`
       + `<clipPath id="${id}"><rect x="${this.left}" y="0" width="${this.width}" height="${height}"/></clipPath>`
-      + `<g clip-path="url(#${id})">${plot.join("")}</g>${this.axis()}${this.texts(phased, other, limits, marks, alone ? 0 : failed)}</svg><svg class="memlab-cursor" width="100%" height="${height}" aria-hidden="true"></svg>`;
+      + `<g clip-path="url(#${id})">${plot.join("")}</g>${this.axis()}${this.texts(phased, other, limits, marks, alone ? 0 : failed)}</svg><svg class="memlab-cursor" width="100%" height="${height}" font-size="${size}" aria-hidden="true"></svg>`;
     this.box.setAttribute("aria-valuemax", step.count);
     this.box.setAttribute("aria-valuemin", 0);
     this.cursor = this.box.querySelector(".memlab-cursor");
@@ -309,15 +309,23 @@ class Chart {
 
   phaseNames(step, taken) {
     const stretches = step.phases.map((phase) => [phase, ...this.stretch(step, phase)]).filter(([, begin, end]) => end > begin);
-    const named = new Set();
-    return stretches.sort(([, a, b], [, c, d]) => d - c - (b - a)).map(([{ name, begin, end }, x, to]) => {
-      const text = name === "other" ? this.stripName(step, begin, end) : name;
+    const named = new Set(), alone = this.forwardsAlone(step);
+    return stretches.sort(([, a, b], [, c, d]) => d - c - (b - a)).map(([phase, x, to]) => {
+      const { name, begin, end } = phase;
+      const text = name === "other" ? this.stripName(step, begin, end) : alone.has(phase) ? "forward only" : name;
       const isThin = to - x < 0.03 && end < step.count;
       if (named.has(text) || (name === "other" && isThin)) return "";
       const made = this.put(text, [[this.left + ((x + to) / 2) * this.width, this.size + 3, "middle"]], "memlab-quiet", taken);
       if (made) named.add(text);
       return made;
     }).join("");
+  }
+
+  // Forwards that no backward follows, as an evaluation's, where another one has its backward.
+  forwardsAlone({ phases }) {
+    const working = phases.filter(({ name }) => name !== "other");
+    const alone = working.filter(({ name }, i) => name === "forward" && working[i + 1]?.name !== "backward");
+    return new Set(working.some(({ name }) => name === "backward") ? alone : []);
   }
 
   besideLimit(y) {
@@ -365,7 +373,8 @@ class Chart {
       this.cursor.innerHTML = "";
       return;
     }
-    const x = this.x(moment), y = this.y(this.alone ? step.series.get(this.alone)?.[moment] ?? 0 : step.allocated[moment]);
+    const here = this.alone ? step.series.get(this.alone)?.[moment] ?? 0 : step.allocated[moment];
+    const x = this.x(moment), y = this.y(here);
     const [largest] = isReplay ? [] : step.alive(moment, this.alone);
     let life = "";
     if (largest) {
@@ -373,7 +382,9 @@ class Chart {
       const from = Math.max(this.x(born), this.left), to = Math.min(this.x(freed ?? step.count), this.left + this.width);
       life = `<rect class="memlab-life" x="${from}" y="${this.bottom + 1}" width="${Math.max(to - from, 2)}" height="5" fill="${colorOf(largest.category)}"/>`;
     }
-    this.cursor.innerHTML = this.xs[moment] < 0 || this.xs[moment] > 1 ? "" : `<line x1="${x}" x2="${x}" y1="${STRIP}" y2="${this.bottom}"/><circle cx="${x}" cy="${y}" r="4"/>${life}`;
+    const isRight = x > this.left + 0.75 * this.width;
+    const bytes = moment === step.summit ? "" : this.write(formatBytes(here), x + (isRight ? -8 : 8), y - 0.5 * this.size, isRight ? "end" : "start", "memlab-bold");
+    this.cursor.innerHTML = this.xs[moment] < 0 || this.xs[moment] > 1 ? "" : `<line x1="${x}" x2="${x}" y1="${STRIP}" y2="${this.bottom}"/><circle cx="${x}" cy="${y}" r="4"/>${bytes}${life}`;
   }
 }
 

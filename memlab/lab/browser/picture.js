@@ -1,5 +1,7 @@
 // The picture with all that is said of it
 
+const LIBRARIES = "of cuBLAS and other libraries, and what blocks are rounded up by";
+
 class Picture {
   // ask: called with what the kernel, or the page, is to do: ask({bring_back: row})
   constructor(root, ask = () => {}) {
@@ -24,6 +26,7 @@ class Picture {
     const over = element("div", { class: "memlab-over" }, part("settings"), toolbar);
     const stage = element("div", { class: "memlab-stage" }, over, part("head"), this.chart.box, part("legend"));
     const code = part("code", "pre", { tabindex: 0, "aria-label": "the training loop" });
+    part("brief", "p"); // of what somebody points at, where what stands beside the chart may be out of sight
     const aside = part("aside");
     aside.append(part("difference"), code, part("answer"));
     root.classList.add("memlab-picture");
@@ -94,10 +97,9 @@ class Picture {
     this.asked(this.chart.moment);
   }
 
-  // What the window leaves for the chart: the rest of its column stays as high as it is. What stands below may wait.
+  // What the window leaves for the chart: the rest of its column stays as high as it is. The table may wait.
   room() {
-    const below = getComputedStyle(this.aside).position === "static" ? this.aside.offsetHeight : 0;
-    const rest = this.root.offsetHeight - this.table.offsetHeight - this.chart.box.offsetHeight - below;
+    const rest = this.root.offsetHeight - this.table.offsetHeight - this.chart.box.offsetHeight;
     return Math.max(150, innerHeight - this.root.getBoundingClientRect().top - rest - 16);
   }
 
@@ -112,6 +114,7 @@ class Picture {
     this.head.replaceChildren(
       element("span", { class: `memlab-number${trace.oom ? " memlab-alert" : ""}` }, number),
       element("span", { class: "memlab-facts", title: shown.facts }, words.join(" · ")),
+      this.brief,
     );
     this.legend.replaceChildren(...[...step.series.keys()].filter((name) => !shown.hidden.includes(name)).map((name) =>
       element("button", {
@@ -198,11 +201,13 @@ class Picture {
   // What somebody pointed at
 
   asked(moment) {
-    this.root.classList.toggle("memlab-asked", moment !== null);
-    this.root.classList.toggle("memlab-asked-right", moment !== null && this.chart.xs[moment] > 0.5);
     const { step } = this;
-    if (!step) return this.highlight(null);
     const asked = moment !== null;
+    if (asked !== this.root.classList.contains("memlab-asked")) {
+      this.head.style.height = asked ? `${this.head.getBoundingClientRect().height}px` : ""; // nothing moves below the pointer
+      this.root.classList.toggle("memlab-asked", asked);
+    }
+    if (!step) return this.highlight(null);
     if (!asked) moment = step.summit;
     this.highlight(moment);
     const alive = step.alive(moment, this.alone);
@@ -211,14 +216,18 @@ class Picture {
     const at = step.seconds[step.count] ? formatSeconds(step.seconds[moment]) : "";
     const title = [asked ? at : summit, step.placeOf(moment)].filter(Boolean).join(" · ");
     const known = alive.length ? ` in ${counted(alive.length, "tensor")}` : "";
-    const rows = alive.slice(0, asked ? 4 : 3).map((one, rank) => this.tensor(one, moment, asked && rank === 0));
+    const rows = this.alone ? alive.slice(0, 4).map((one, rank) => this.tensor(one, moment, asked && !rank))
+      : this.categories(alive, moment, asked);
     this.answer.replaceChildren(
       element("b", {}, title),
-      element("p", {}, `${asked ? this.happened(moment) : ""}alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}${known}${alive.length ? ", the largest:" : ""}`),
+      element("p", {}, `${asked ? this.happened(moment) : ""}alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}${known}${this.alone && alive.length ? ", the largest:" : ""}`),
       element("ul", {}, ...rows),
       ...(asked ? [] : [element("p", { class: "memlab-quiet" }, "Point at the chart, or press Tab and the arrow keys, to ask of another moment.")]),
     );
-    if (asked) this.chart.box.setAttribute("aria-valuetext", this.answer.innerText || this.answer.textContent);
+    if (!asked) return;
+    const [largest] = alive, named = largest ? [`the largest: ${step.describe(largest.place).name}, ${formatBytes(largest.count)}`] : [];
+    this.brief.textContent = [title, ...named].join(" · ");
+    this.chart.box.setAttribute("aria-valuetext", this.answer.innerText || this.answer.textContent);
   }
 
   happened(moment) {
@@ -228,14 +237,40 @@ class Picture {
     return bytes > 0 ? `+${formatBytes(bytes)}${by ? ` by ${by}` : ""}; ` : `${formatBytes(-bytes)} freed; `;
   }
 
-  tensor({ place, count, category }, moment, withLife) {
-    const { name, shape } = this.step.describe(place);
-    const { born, freed } = this.step.lives[place];
-    const life = category === "workspace" ? "" : `${born === 0 ? "older than the step" : born === moment ? "born now" : `born ${moment - born} events ago in ${this.step.text("phase", born - 1)}`}, `
-      + (freed === null ? this.step.trace.oom ? "alive when memory runs out" : "outlives the step" : `freed in ${counted(freed - moment, "event")}, in ${this.step.text("phase", freed - 1)}`);
-    return element("li", { title: life },
-      element("i", { style: `background:${colorOf(category)}` }), element("span", {}, ...breakable(name, /(?<=[._])/)), element("b", {}, formatBytes(count)),
-      element("small", {}, [shape, category === "workspace" ? "of libraries, and what blocks are rounded up to" : category, withLife ? life : ""].filter(Boolean).join(" · ")));
+  // The largest categories of what is alive, each with its largest tensor.
+  categories(alive, moment, asked) {
+    const groups = Map.groupBy(alive, (one) => one.category);
+    const sum = (tensors) => tensors.reduce((bytes, { count }) => bytes + count, 0);
+    const sorted = [...groups].map(([name, tensors]) => [name, tensors, sum(tensors)]).sort(([, , one], [, , other]) => other - one);
+    return sorted.slice(0, 4).map(([name, [largest, ...others], bytes]) => {
+      const { name: text, shape } = this.step.describe(largest.place);
+      const many = others.length ? `${formatBytes(largest.count)}, the largest of ${others.length + 1}` : "";
+      return this.row(name, plural(name), bytes, [text, shape, many], this.life(largest, moment), asked && largest === alive[0]);
+    });
+  }
+
+  tensor(one, moment, withLife) {
+    const { name, shape } = this.step.describe(one.place);
+    return this.row(one.category, name, one.count, [shape], this.life(one, moment), withLife);
+  }
+
+  row(category, name, bytes, words, life, withLife) {
+    const said = category === "workspace" ? [LIBRARIES] : [...words, withLife ? life : ""].filter(Boolean);
+    return element("li", { title: category === "workspace" ? null : life },
+      element("i", { style: `background:${colorOf(category)}` }), element("span", {}, ...breakable(name, /(?<=[._])/)), element("b", {}, formatBytes(bytes)),
+      element("small", {}, ...breakable(said.join(" · "), /(?<=[._])/)));
+  }
+
+  // From when to when a tensor lives.
+  life({ place }, moment) {
+    const { step } = this, { born, freed } = step.lives[place];
+    const apart = (from, to) => {
+      const seconds = step.seconds[to] - step.seconds[from];
+      return this.byTime && seconds >= 1e-6 ? formatSeconds(seconds) : counted(to - from, "event");
+    };
+    const since = !born ? "older than the step" : born === moment ? "allocated now" : `allocated ${apart(born, moment)} ago in ${step.text("phase", born - 1)}`;
+    const until = freed === null ? step.trace.oom ? "alive when memory runs out" : "outlives the step" : `freed in ${apart(moment, freed)} in ${step.text("phase", freed - 1)}`;
+    return `${since}, ${until}`;
   }
 
   highlight(moment) {
@@ -250,7 +285,7 @@ class Picture {
       return element(first + i === number ? "mark" : "span", { style }, ...breakable(line || " ", /(?<=[(,=[] ?)(?=\S)/));
     }));
     const mark = this.code.querySelector("mark");
-    if (mark) this.code.scrollTop = mark.offsetTop - this.code.clientHeight / 2;
+    if (mark) this.code.scrollTop = mark.offsetTop - (this.code.clientHeight - mark.offsetHeight) / 2;
   }
 
   // Go through the step once, the cursor moving: so many times a second, for a run needs the processor, too.
@@ -338,6 +373,7 @@ class Picture {
     panel.showPopover?.();
     document.addEventListener("keydown", this.escape, true);
     this.presentButton.textContent = "Leave";
+    this.marked = null; // the code box has another height now
     this.draw();
   }
 
@@ -350,6 +386,7 @@ class Picture {
     panel.classList.remove("memlab-present");
     this.question.replaceChildren();
     this.presentButton.textContent = "Present";
+    this.marked = null;
     this.draw();
   }
 

@@ -71,7 +71,7 @@ class Step {
       .sort((one, other) => other.count - one.count);
   }
 
-  // "blocks.7.mlp.1 gelu, 8 × 1024 × 3072 float32"
+  // "logits (head mm)", "8 × 1024 × 50257 float32"
   describe(place) {
     const { events, storages } = this.trace;
     const word = (column) => storages.texts[storages[column][place]];
@@ -79,6 +79,8 @@ class Step {
     const maker = born && events.storage[born - 1] === place ? born - 1 : -1;
     const made = maker < 0 ? "" : `${this.text("module", maker)} ${this.text("op", maker).replace("aten.", "")}`.trim();
     const shape = word("shape") ? word("shape").replaceAll(" ", " × ") : "";
-    return { name: word("name") || made || word("category"), shape: `${shape} ${word("dtype")}`.trim() };
+    const known = word("name") || made, variable = word("variable");
+    const name = variable && known ? `${variable} (${known})` : variable || known || word("category");
+    return { name, shape: `${shape} ${word("dtype")}`.trim() };
   }
 }

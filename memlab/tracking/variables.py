@@ -1,0 +1,32 @@
+"""The tensors that a training loop holds, by the names of its variables."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from types import FrameType
+
+from torch import Tensor
+
+_SEES_ITS_OWN = {"locals", "vars", "eval", "exec", "dir"}
+
+
+def variables(frame: FrameType) -> Iterator[tuple[str, Tensor]]:
+    """Yield each tensor that a frame holds with its name: a variable, or one value of a dictionary, as ``batch.ids``.
+
+    Up to Python 3.12 a function's frame keeps the dictionary of its variables once somebody has asked for it, and so
+    keeps their tensors alive. It is emptied here. Where the function may have taken it for itself, nothing is yielded.
+    """
+    code = frame.f_code
+    if code.co_flags & inspect.CO_OPTIMIZED and _SEES_ITS_OWN & set(code.co_names):
+        return
+    held = frame.f_locals
+    found = [pair for name, value in held.items() for pair in _tensors(name, value)]
+    if code.co_flags & inspect.CO_OPTIMIZED and isinstance(held, dict):
+        held.clear()
+    yield from found
+
+
+def _tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        yield from ((f"{name}.{key}", inner) for key, inner in value.items() if isinstance(inner, Tensor))
