@@ -35,10 +35,14 @@ class OutOfMemory:
         """The failed allocation, in one sentence without a full stop."""
         asked = "more memory" if self.asked is None else format_bytes(self.asked)
         limit = "" if self.limit is None else f" of {format_bytes(self.limit)}"
-        where = self.module or self.op
-        place = f" at {where}" if where else ""
         in_use = f"{format_bytes(self.in_use)}{limit} in use{self._rest}"
-        return f"out of memory {self.phase.place}{place}: asked for {asked} with {in_use}"
+        return f"{self.place}: asked for {asked} with {in_use}"
+
+    @property
+    def place(self) -> str:
+        """Where it happened: ``"out of memory in forward at blocks.3"``."""
+        where = self.module or self.op
+        return f"out of memory {self.phase.place}{f' at {where}' if where else ''}"
 
     @property
     def _rest(self) -> str:

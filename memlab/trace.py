@@ -248,10 +248,10 @@ class Trace:
     def sentence(self) -> str:
         """The picture in words: ``peak 412 MiB in backward at blocks.3.mlp: 61% activations``."""
         if self.oom:
-            return f"{self.oom.sentence}, {self._largest}{self._guessed}"
+            return f"{self.oom.sentence}, {self.largest}{self.guessed}"
         where = self.peak_module or self.peak_op
         place = f" at {where}" if where else ""
-        return f"peak {self.peak_text} {self.peak_phase.place}{place}: {self._largest}{self._guessed}"
+        return f"peak {self.peak_text} {self.peak_phase.place}{place}: {self.largest}{self.guessed}"
 
     @property
     def time_sentence(self) -> str:
@@ -262,7 +262,8 @@ class Trace:
         return f"at least {least} a step on {self.device}, probably about {likely}"
 
     @property
-    def _guessed(self) -> str:
+    def guessed(self) -> str:
+        """The first line that asked for a number which a prediction does not have, as the end of a sentence."""
         if not self.guesses:
             return ""
         others = len(self.guesses) - 1
@@ -276,7 +277,8 @@ class Trace:
         return self.events[self.peak_index - 1]
 
     @property
-    def _largest(self) -> str:
+    def largest(self) -> str:
+        """The category that takes most of the peak, and its share: ``"61% activations"``."""
         if not self.peak_allocated:
             return "nothing allocated"
         category, count = max(self.by_category.items(), key=lambda item: item[1])

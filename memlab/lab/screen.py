@@ -75,8 +75,8 @@ class View:
 def _outline(predicted: Trace, run: Trace) -> dict[str, Any]:
     """A prediction to compare a run with; the CPU has no allocator, so there only tensors are compared."""
     if run.peak_reserved is None:
-        return {"trace": without_workspace(predicted).to_plain(), "name": "predicted, without workspace:"}
-    return {"trace": predicted.to_plain(), "name": f"predicted for {predicted.device}:"}
+        return {"trace": without_workspace(predicted).to_plain(), "name": "predicted (dashed), without workspace:"}
+    return {"trace": predicted.to_plain(), "name": f"predicted for {predicted.device} (dashed):"}
 
 
 @dataclass

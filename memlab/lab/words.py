@@ -37,10 +37,15 @@ def prediction_summary(
     trace: Trace, before: Trace | None, warning: str = "", *, name: str = "", budget: int | None = None
 ) -> str:
     """Return what would happen on the card, compared with the prediction before; ``warning`` is a further sentence."""
-    first = capital(f"{name}predicted for {_a(trace.device)}: {trace.sentence}")
+    of_what = f"{name}predicted for {_a(trace.device)}: "
+    if trace.oom and not trace.oom.has_enough_free:
+        # CUDA's words have what was asked for. Its further sentences are ten lines on a projector; the trace has them.
+        in_cudas_words = f"PyTorch would say: {trace.oom.message.partition(' Including ')[0]}"
+        where = capital(f"{of_what}{trace.oom.place}, {trace.largest}{trace.guessed}")
+        return _sentences([where, in_cudas_words, *trace.notes])
+    first = capital(f"{of_what}{trace.sentence}")
     if trace.oom:
-        # Its further sentences are ten lines on a projector; the trace has them.
-        return _sentences([first, trace.oom.message.partition(" Including ")[0], *trace.notes])
+        return _sentences([first, *trace.notes])
     words = [first, warning, *trace.notes]
     if budget is not None and trace.peak_allocated > budget:
         words.insert(1, f"That is {format_bytes(trace.peak_allocated - budget)} over the budget")
@@ -95,7 +100,7 @@ def _said(trace: Trace, names: Iterable[str]) -> list[str]:
 
 def setting_text(name: str, value: object) -> str:
     """A setting as people say it: ``batch 8``, ``compiled on``."""
-    return f"{name.replace('_', ' ').removesuffix(' size')} {value_text(value)}"
+    return f"{name.replace('_', ' ').replace('batch size', 'batch')} {value_text(value)}"
 
 
 def value_text(value: object) -> object:

@@ -137,7 +137,8 @@ def test_a_run_by_keyboard_from_slider_to_stop(page):
     points = loss_points(page)
     wait_until(page, lambda: loss_points(page) != points)  # perhaps fewer: there may have been a run before
     expect(panel(page).get_by_text(re.compile("^measured on CPU"))).to_be_visible()
-    assert re.search(r"predicted, without workspace: [\d.]+ MiB", panel(page).locator(".memlab-facts").inner_text())
+    facts = panel(page).locator(".memlab-facts").inner_text()
+    assert re.search(r"predicted \(dashed\), without workspace: [\d.]+ MiB", facts)
 
     slider.focus()  # while it trains
     page.keyboard.press("Home")

@@ -363,7 +363,7 @@ def test_a_recorded_run_is_played_and_ends_at_the_measured_step(browser):
     expect(browser.locator(".memlab-run")).to_contain_text("loss, recorded run, batch 8")
     assert number(browser) == format_bytes(trace.peak_allocated)
     expect(browser.locator(".memlab-facts")).to_contain_text("recorded on CPU")
-    expect(browser.locator(".memlab-facts")).to_contain_text("predicted, without workspace:")
+    expect(browser.locator(".memlab-facts")).to_contain_text("predicted (dashed), without workspace:")
     assert browser.locator(".memlab-chart .memlab-other").count() == 1  # the outline
     assert sentence(browser).startswith("Peak ")
 

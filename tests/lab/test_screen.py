@@ -109,7 +109,7 @@ def outline_of(run, predicted):
 def test_on_a_cpu_a_run_is_compared_with_the_tensors_that_were_predicted():
     """It has no allocator that rounds up, and its libraries take what they want unseen."""
     name, trace = outline_of(MEASURED, ROUNDED)
-    assert name == "predicted, without workspace:"
+    assert name == "predicted (dashed), without workspace:"
     drawn = Trace.from_json(json.dumps(trace))
     assert (drawn.start, drawn.events) == (PREDICTED.start, PREDICTED.events)
     assert drawn.peak_allocated == PREDICTED.peak_allocated < ROUNDED.peak_allocated
@@ -118,7 +118,7 @@ def test_on_a_cpu_a_run_is_compared_with_the_tensors_that_were_predicted():
 
 def test_on_a_card_a_run_is_compared_with_all_that_was_predicted():
     name, trace = outline_of(ON_A_CARD, ROUNDED)
-    assert name == "predicted for T4:"
+    assert name == "predicted for T4 (dashed):"
     assert trace == ROUNDED.to_plain()
 
 

@@ -1,7 +1,5 @@
 // The picture with all that is said of it
 
-const LIBRARIES = "of cuBLAS and other libraries, and what blocks are rounded up by";
-
 class Picture {
   // ask: called with what the kernel, or the page, is to do: ask({bring_back: row})
   constructor(root, ask = () => {}) {
@@ -118,7 +116,7 @@ class Picture {
     );
     this.legend.replaceChildren(...[...step.series.keys()].filter((name) => !shown.hidden.includes(name)).map((name) =>
       element("button", {
-        type: "button", "aria-pressed": String(this.alone === name), title: `Show ${plural(name)} alone, or all again`,
+        type: "button", "aria-pressed": String(this.alone === name), title: `${plural(name)}: ${MEANINGS[name]}. Press to see them alone, or all again`,
         onclick: () => { this.alone = this.alone === name ? null : name; this.draw(); this.focusLegend(name); },
       }, element("i", { style: `background:${colorOf(name)}` }), plural(name))));
     this.differences();
@@ -141,10 +139,10 @@ class Picture {
   nameOfA() {
     const { shown, a: { shown: there } } = this;
     const here = shown.heading.split(" · ");
+    if (!this.pinned) return "A is another model, so it is not drawn";
     const settings = there.heading.split(" · ").filter((setting) => !here.includes(setting));
     const origin = there.origin === shown.origin ? [] : [there.origin];
-    const words = [...settings, ...origin].join(", ") || "the same settings";
-    return this.pinned ? `beside A: ${words}` : `A (${words}) is another model, so it is not drawn`;
+    return `beside A: ${[...settings, ...origin].join(", ") || "the same settings"}`;
   }
 
   focusLegend(name) {
@@ -215,12 +213,12 @@ class Picture {
     const summit = step.trace.oom ? "where memory ran out" : "at the peak";
     const at = step.seconds[step.count] ? formatSeconds(step.seconds[moment]) : "";
     const title = [asked ? at : summit, step.placeOf(moment)].filter(Boolean).join(" · ");
-    const known = alive.length ? ` in ${counted(alive.length, "tensor")}` : "";
+    const known = element("span", { class: "memlab-count" }, alive.length ? ` in ${counted(alive.length, "tensor")}` : "");
     const rows = this.alone ? alive.slice(0, 4).map((one, rank) => this.tensor(one, moment, asked && !rank))
       : this.categories(alive, moment, asked);
     this.answer.replaceChildren(
       element("b", {}, title),
-      element("p", {}, `${asked ? this.happened(moment) : ""}alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}${known}${this.alone && alive.length ? ", the largest:" : ""}`),
+      element("p", {}, `${asked ? this.happened(moment) : ""}alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}`, known, this.alone && alive.length ? ", the largest:" : ""),
       element("ul", {}, ...rows),
       ...(asked ? [] : [element("p", { class: "memlab-quiet" }, "Point at the chart, or press Tab and the arrow keys, to ask of another moment.")]),
     );
@@ -255,7 +253,7 @@ class Picture {
   }
 
   row(category, name, bytes, words, life, withLife) {
-    const said = category === "workspace" ? [LIBRARIES] : [...words, withLife ? life : ""].filter(Boolean);
+    const said = category === "workspace" ? [MEANINGS.workspace] : [...words, withLife ? life : ""].filter(Boolean);
     return element("li", { title: category === "workspace" ? null : life },
       element("i", { style: `background:${colorOf(category)}` }), element("span", {}, ...breakable(name, /(?<=[._])/)), element("b", {}, formatBytes(bytes)),
       element("small", {}, ...breakable(said.join(" · "), /(?<=[._])/)));

@@ -41,6 +41,19 @@ const CATEGORIES = [
   "parameter", "buffer", "optimizer state", "gradient", "input", "held over", "communication", "activation",
   "recomputed activation", "temporary", "workspace",
 ]; // in the order in which they are stacked: memlab/categories.py
+const MEANINGS = {
+  parameter: "the weights",
+  buffer: "what a module keeps beside its weights, as running means",
+  "optimizer state": "what the optimizer keeps for each weight, as Adam's two averages",
+  gradient: "of the weights, from backward until zero_grad",
+  input: "batches and their targets",
+  "held over": "still alive from an earlier step, or kept although no backward will use it",
+  communication: "buffers of what ranks send to each other",
+  activation: "computed by forward and kept for backward",
+  "recomputed activation": "computed once more in backward, by a checkpoint",
+  temporary: "needed for a moment, as inside one operator",
+  workspace: "of cuBLAS and other libraries, and what blocks are rounded up by",
+};
 const COLORS = { "recomputed activation": "recomputed", "held over": "held" };
 const colorOf = (category) => color(COLORS[category] ?? category);
 const UNCOUNTED = ["optimizer state", "held over", "communication", "workspace"];
