@@ -34,7 +34,14 @@ def train(device, *, strategy="zero-3", batch_per_rank=1, sizes=SMALL, **options
 
 
 def distribute(
-    strategy, sizes, device, *, start="whole", precision="fp32", offload=False
+    strategy,
+    sizes,
+    device,
+    *,
+    start="whole",
+    precision="fp32",
+    offload=False,
+    compiled=False,
 ):
     """A model over all ranks, and its optimizer; ``start="meta"`` makes the model in pieces from the first."""
     torch.manual_seed(0)  # the ranks begin with the same numbers
@@ -42,6 +49,9 @@ def distribute(
         return replicate(build(sizes, device), strategy)
     home = "cpu" if offload else device
     model = build(sizes, "meta" if start == "meta" else home)
+    if compiled:
+        for block in model.blocks:
+            block.compile()
     shard(
         model,
         device,
