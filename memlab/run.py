@@ -19,6 +19,7 @@ import torch
 from memlab.devices import Device, open_device
 from memlab.devices.leftovers import clear_broken_backward
 from memlab.errors import BadTrain
+from memlab.garbage import frozen
 from memlab.oom import asked_bytes, out_of_memory_behind
 from memlab.protocol import (
     Train,
@@ -213,10 +214,7 @@ class Run:
             if self._device.takes_turns:
                 undo.enter_context(turn(self._stopping, self._on_wait, brief=not self._device.computes))
             self._device.clear_leftovers()
-            # Or Python's collector walks through all of PyTorch's own objects, for longer than a small step takes.
-            if not gc.get_freeze_count():
-                gc.freeze()
-                undo.callback(gc.unfreeze)
+            undo.enter_context(frozen())
             undo.callback(self._device.release)
             undo.callback(clear_broken_backward)
             undo.enter_context(self._device.occupied(self._train, self.settings))

@@ -4,7 +4,6 @@ A kernel of Jupyter's, say, or the launcher of ranks: whatever ``python -m MODUL
 standard input is the socket that it listens at. It ends when the process that started it has.
 """
 
-import gc
 import io
 import json
 import os
@@ -51,13 +50,13 @@ def _load() -> bool:
 
     import memlab.drawings
     import memlab.lab.panel
+    from memlab.garbage import freeze_for_good
     from memlab.run import predict
 
     # A prediction and a picture load, and keep, what all others use. Neither starts a thread, and random numbers stay.
     predict(_train, gpu="T4")
     memlab.drawings.bill("00").savefig(io.BytesIO())
-    gc.collect()
-    gc.freeze()  # the collector writes into what it looks at, and then it is shared no more
+    freeze_for_good()
     return not torch.cuda.is_available()
 
 

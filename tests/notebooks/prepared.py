@@ -1,6 +1,5 @@
 """Imported once by the process that ``apart`` forks: what the first measurement and the first prediction load."""
 
-import gc
 import os
 
 os.environ |= {"MEMLAB_SIZE": "ci", "OMP_NUM_THREADS": "1"}
@@ -10,6 +9,7 @@ import torch
 import memlab
 from memlab import plots  # noqa: F401
 from memlab.data import batches
+from memlab.garbage import freeze_for_good
 from memlab.lab import Lab  # noqa: F401
 from memlab.nets import GPT
 from tests.notebooks import challenge, panels, same_result  # noqa: F401
@@ -30,5 +30,4 @@ memlab.predict(train, gpu="T4", steps=1)
 memlab.measure(train, device="cpu", steps=1)
 
 # As memlab.kernels.nursery does: a check then looks through its own objects alone, when it collects and counts them.
-gc.collect()
-gc.freeze()
+freeze_for_good()
