@@ -94,7 +94,7 @@ def remembered(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
 def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
     try:
         given = _describe_host(args[0]) if func is _MOVE and type(args[0]) in _REAL else _describe(args)
-        named = _describe(tuple(kwargs.items()))
+        named = _describe(tuple(kwargs.items())) if kwargs else ()
         # The default dtype is what `empty` without a dtype gives, and what an integer tensor divided gives.
         return id(func), given, named, torch.get_default_dtype(), torch.is_inference_mode_enabled()
     except _NotCacheable:
