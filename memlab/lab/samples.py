@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from memlab.data import image_batches
 from memlab.nets import GPT, ResNet, ViT
+from memlab.tracking.compiling import as_written
 
 LETTERS = 40  # of the line that is read
 DIGITS = 12
@@ -91,7 +92,8 @@ def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
     kept: list[Tensor] = []
     hook = head.register_forward_hook(lambda module, given, logits: kept.append(logits.cpu()))
     try:
-        with _evaluating(model), torch.no_grad():
+        # Or a compiled model would be compiled anew, for a line and for one that grows: longer than many a run takes.
+        with _evaluating(model), as_written(), torch.no_grad():
             targets = torch.zeros(inputs.shape if inputs.dtype is torch.long else len(inputs), dtype=torch.long)
             model(inputs.to(device), targets.to(device))
     finally:

@@ -1,11 +1,14 @@
 """Code that was given to ``torch.compile`` runs as the tracker that watches it says: in a measured step as it was
 written, because compiled code makes tensors that no mode sees.
 
-Only in threads that a tracker watches: beside a panel's prediction, the reader's cells compile.
+Only in threads that a tracker watches, or that want all as it was written: beside a panel's prediction, the reader's
+cells compile.
 """
 
+import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +18,7 @@ from memlab.tracking.internals import STANCE, compiler_frontend
 from memlab.tracking.storages import watching
 
 _jit: Any = torch.jit  # whose types lack it, and a script reads comments on types
+_thread = threading.local()
 
 
 def is_imported() -> bool:
@@ -28,6 +32,8 @@ def _changes() -> Iterator[Change]:
     is_compiling = torch.compiler.is_compiling
 
     def callback(given: Any) -> Any:
+        if getattr(_thread, "as_written", False):
+            return None
         trackers = watching()
         return trackers[-1].compiler(compiles(given)) if trackers else compiles(given)
 
@@ -45,3 +51,14 @@ def _changes() -> Iterator[Change]:
 
 
 AS_WATCHED = Patches(_changes)  # a context, for when it is imported
+
+
+@contextmanager
+def as_written() -> Iterator[None]:
+    """A context in which this thread runs as it was written what was given to the compiler."""
+    with AS_WATCHED if is_imported() else nullcontext():
+        _thread.as_written = True
+        try:
+            yield
+        finally:
+            _thread.as_written = False

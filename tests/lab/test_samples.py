@@ -239,6 +239,24 @@ def test_a_sample_in_autocast_leaves_no_copies_of_weights_without_gradients():
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
+def test_a_sample_compiles_nothing():
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    model = gpt()
+    said = sample([model], is_last=True)
+    for block in model.blocks:
+        block.compile(backend=backend)
+    assert sample([model], is_last=True) == said
+    assert compiled == []
+    model(*next(data_of(model, 4)))
+    assert len(compiled) == 1  # what trains is
+
+
 # In a run
 
 
