@@ -21,7 +21,8 @@ def train(device, *, batch_size=4, width=32):
 
 def shown(call: str) -> str:
     """Return the output of a cell that ends with this call."""
-    command = [sys.executable, "-m", "IPython", "--no-banner", "--colors=nocolor", "-c", LOOP + call]
+    ipython = ["memlab.forked", "IPython"]  # with PyTorch loaded, where many tests run
+    command = [sys.executable, "-m", *ipython, "--no-banner", "--colors=nocolor", "-c", LOOP + call]
     return subprocess.run(command, capture_output=True, text=True).stdout
 
 
