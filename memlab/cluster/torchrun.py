@@ -9,6 +9,7 @@ the CPU. Elsewhere this is ``torchrun --standalone``.
 import signal
 import sys
 import uuid
+from collections.abc import Callable
 
 import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -19,6 +20,15 @@ from memlab.cluster import rank_process
 
 def main(ranks: int, logs: str, arguments: list[str]) -> None:
     """Start so many ranks of this machine with these arguments of ``memlab.cluster.rank_process``, and wait for them.
+
+    Raises:
+        ChildFailedError: of the ranks, saying which failed and how.
+    """
+    launch(ranks, logs, _rank, "memlab.cluster.rank_process", arguments)
+
+
+def launch(ranks: int, logs: str, rank: Callable[[list[str]], None], module: str, arguments: list[str]) -> None:
+    """Start so many ranks of this machine: each calls ``rank``, or is ``python -m MODULE`` where they cannot be forked.
 
     Raises:
         ChildFailedError: of the ranks, saying which failed and how.
@@ -36,9 +46,9 @@ def main(ranks: int, logs: str, arguments: list[str]) -> None:
     )
     if sys.platform == "linux" and not torch.cuda.is_available():
         torch.optim.SGD([torch.ones(1)])  # loads PyTorch's compiler, as any optimizer does
-        elastic_launch(config, _rank)(arguments)
+        elastic_launch(config, rank)(arguments)
     else:
-        elastic_launch(config, sys.executable)("-m", "memlab.cluster.rank_process", *arguments)
+        elastic_launch(config, sys.executable)("-m", module, *arguments)
 
 
 def _rank(arguments: list[str]) -> None:

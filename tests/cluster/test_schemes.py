@@ -44,8 +44,8 @@ def traces(tmp_path_factory):
     found = {}
     for ranks, runs in ((2, TWO), (4, FOUR)):
         folder = tmp_path_factory.mktemp("schemes")
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        subprocess.run([*torchrun, "-m", "tests.cluster.schemes", folder, *map(repr, runs)], cwd=ROOT, check=True)
+        command = [sys.executable, "-m", "tests.cluster.schemes", str(ranks), folder, *map(repr, runs)]
+        subprocess.run(command, cwd=ROOT, check=True)
         for number, run in enumerate(runs):
             files = (folder / f"{number}-{rank}.json" for rank in range(ranks))
             found[repr(run)] = [Trace.from_json(file.read_text()) for file in files]
