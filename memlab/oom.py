@@ -40,7 +40,7 @@ class OutOfMemory:
 
     @property
     def place(self) -> str:
-        """Where it happened: ``"out of memory in forward at blocks.3"``."""
+        """The failure and its place: ``"out of memory in forward at blocks.3"``."""
         where = self.module or self.op
         return f"out of memory {self.phase.place}{f' at {where}' if where else ''}"
 
