@@ -116,7 +116,7 @@ def summary(trace: "Trace") -> dict[str, Any]:
 
 
 def _largest(trace: "Trace") -> Iterator[tuple[str, int]]:
-    from memlab.drawings.owners import alive
+    from memlab.alive import alive
 
     counts: Counter[str] = Counter()
     for one in alive(trace, trace.peak_index):

@@ -101,7 +101,7 @@ def test_the_measurement_of_loaded_packages_works():
 # The rooms of the house, files and folders of the package, the lowest first: each may import from those before it.
 ROOMS = (
     *("tracebacks", "errors", "patching", "turns", "versions", "units", "text", "categories", "oom", "explaining"),
-    *("trace", "files", "garbage", "forked", "shipped", "palette", "logbook", "sizes", "protocol"),
+    *("trace", "alive", "files", "garbage", "forked", "shipped", "palette", "logbook", "sizes", "protocol"),
     *("data", "nets", "techniques", "finetuning"),
     *("allocator", "snapshots", "tracking", "devices", "vgpu", "run", "fitting", "script", "cluster"),
     *(

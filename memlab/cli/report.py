@@ -10,6 +10,8 @@ from memlab.files import write_atomically
 from memlab.text import capital
 from memlab.units import format_bytes
 
+KINDS = 5  # of tensors that are named
+
 if TYPE_CHECKING:
     from memlab.trace import Trace
 
@@ -59,6 +61,7 @@ def report(title: str, trace: "Trace", source: str) -> Iterator[str]:
         yield f"{'reserved':<22}{format_bytes(trace.peak_reserved):>9}"
     if trace.host_peak:
         yield f"{'tensors on the host':<22}{format_bytes(trace.host_peak):>9}"
+    yield from _largest(trace)
     yield ""
     yield f"{'steps':<22}{len(trace.steps)}"
     if trace.computed:
@@ -76,6 +79,14 @@ def report(title: str, trace: "Trace", source: str) -> Iterator[str]:
     yield from trace.notes
     if trace.peak_reserved is None:
         yield "A CPU has no allocator that counts, so these are bytes of live tensor storages."
+
+
+def _largest(trace: "Trace") -> Iterator[str]:
+    from memlab.alive import largest_kinds  # here: it loads PyTorch, which a command's help does without
+
+    kinds = list(largest_kinds(trace, KINDS))
+    if kinds:
+        yield from ("", "the largest tensors then", *kinds)
 
 
 def _row(name: str, count: int, whole: int) -> str:

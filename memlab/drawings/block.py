@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from memlab.drawings.owners import Alive, alive
+from memlab.alive import Alive, alive
 from memlab.palette import CATEGORY_COLORS, INK, PHASE_SHADE, QUIET_INK
 from memlab.plots import SMALL, Picture, sources, write_title
 from memlab.trace import Category, Trace

@@ -1,34 +1,11 @@
-"""The tensors that are alive at a moment of a step, and the layer that each belongs to."""
+"""The layer that a tensor belongs to."""
 
 import re
-from typing import NamedTuple
 
-from memlab.trace import Event, Storage, Trace
+from memlab.alive import Alive
 
 # "blocks.3.mlp.0" is in "blocks.3", "transformer.h.3.mlp" in "transformer.h.3", and "head" in "head".
 LAYER = re.compile(r"^(?:[^.]+\.)*?[^.]+(\.\d+)|^[^.]+")
-
-
-class Alive(NamedTuple):
-    """A tensor that is alive at a moment: what it is, its bytes, and the event that allocated it in this step."""
-
-    storage: Storage
-    bytes: int
-    born: Event | None
-
-
-def alive(trace: Trace, moment: int) -> list[Alive]:
-    """Return what is allocated after the first ``moment`` events of the step, the oldest first."""
-    counts = [storage.start for storage in trace.storages]
-    births: dict[int, int] = {}  # storage: the place of its event
-    for place, event in enumerate(trace.events[:moment]):
-        if event.storage >= 0:
-            if counts[event.storage] == 0:
-                births[event.storage] = place
-            counts[event.storage] += event.bytes
-    living = sorted((storage for storage, count in enumerate(counts) if count > 0), key=lambda one: births.get(one, -1))
-    born = {storage: trace.events[place] for storage, place in births.items()}
-    return [Alive(trace.storages[one], counts[one], born.get(one)) for one in living]
 
 
 def part_of(one: Alive) -> str:

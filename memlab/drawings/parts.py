@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from statistics import median
 
-from memlab.drawings.owners import alive, part_of
+from memlab.alive import alive
+from memlab.drawings.owners import part_of
 from memlab.plots import SMALL, Picture, byte_axis, draw_legend, pile, sources, write_above, write_title
 from memlab.trace import Category, Trace
 from memlab.units import format_bytes

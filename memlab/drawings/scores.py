@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.patches import Rectangle
 
-from memlab.drawings.owners import alive
+from memlab.alive import alive
 from memlab.palette import CATEGORY_COLORS, INK, QUIET_INK
 from memlab.plots import SMALL, Picture, sources, write_title
 from memlab.trace import Category, Phase, Trace

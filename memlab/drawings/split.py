@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from functools import partial
 
-from memlab.drawings.owners import LAYER, alive, part_of
+from memlab.alive import alive
+from memlab.drawings.owners import LAYER, part_of
 from memlab.palette import CATEGORY_COLORS, INK, QUIET_INK
 from memlab.plots import SMALL, Picture, byte_axis, sources, write_above, write_title
 from memlab.trace import Category, Trace

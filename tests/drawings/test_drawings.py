@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from memlab import drawings, predict
+from memlab.alive import alive
 from memlab.data import batches
 from memlab.drawings.adapter import matrices_of
 from memlab.drawings.bits import bytes_of
 from memlab.drawings.block import kept_by
 from memlab.drawings.lives import held_by_blocks
 from memlab.drawings.operations import written_by
-from memlab.drawings.owners import LAYER, alive
+from memlab.drawings.owners import LAYER
 from memlab.drawings.parts import parts_of
 from memlab.drawings.per_weight import bytes_per_weight
 from memlab.drawings.scores import kept_by_layer
