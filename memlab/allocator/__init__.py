@@ -2,6 +2,7 @@
 
 from memlab.allocator.blocks import Block, Segment
 from memlab.allocator.caching import CachingAllocator, OutOfRoom
+from memlab.allocator.checkpoints import Checkpoint, checkpoint, restore
 from memlab.allocator.expandable import ExpandableAllocator
 from memlab.allocator.reading import read_settings
 from memlab.allocator.settings import (
@@ -27,12 +28,15 @@ __all__ = [
     "SMALL_SEGMENT",
     "Block",
     "CachingAllocator",
+    "Checkpoint",
     "ExpandableAllocator",
     "OutOfRoom",
     "Segment",
     "Settings",
+    "checkpoint",
     "is_small",
     "read_settings",
+    "restore",
     "round_up",
     "rounded",
     "segment_size",

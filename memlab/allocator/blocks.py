@@ -28,6 +28,7 @@ class Segment:
     """A range of addresses that the driver gave in one piece: memory, or addresses alone for an ``expandable`` one.
 
     ``small`` says which pool it serves, ``stream`` which stream; ``number`` counts the segments that there were before.
+    ``graphs`` is the private pool of CUDA graphs that it belongs to, 0 for none.
     """
 
     address: int
@@ -36,6 +37,7 @@ class Segment:
     number: int
     expandable: bool = False
     stream: int = 0
+    graphs: int = 0
     first: Block = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,5 +66,6 @@ def plain(blocks: Iterable[Block]) -> dict[str, Any]:
         "segment_type": "small" if held[0].segment.small else "large",
         "stream": held[0].segment.stream,
         "is_expandable": held[0].segment.expandable,
+        "segment_pool_id": (0, held[0].segment.graphs),
         "blocks": [{"address": b.address, "size": b.size, "state": states[b.free]} for b in held],
     }

@@ -42,6 +42,7 @@ class CachingAllocator:
         peak_allocated, peak_reserved: the most of each so far.
         segments: what is held from the driver, by address.
         stream: for which stream blocks are allocated from now on. Free blocks serve the stream of their segment only.
+        graphs: from which private pool of CUDA graphs they are, 0 for none. Its segments stay its own (rule 12).
         retries, failures: how often all that is cached was given back for an allocation; how often that was in vain.
         listener: is told what happens in the words of PyTorch's own history (``"alloc"``, ``"segment_alloc"``), the
             address and the bytes; of ``"oom"`` the bytes that the driver has left, in the place of an address.
@@ -62,13 +63,15 @@ class CachingAllocator:
         self.retries = self.failures = 0
         self.segments: dict[int, Segment] = {}
         self._place = place or self._lowest
-        self.stream = 0
+        self.stream = self.graphs = 0
         # Free blocks as _key has them, sorted: the first that is large enough fits best. A list for each
-        # (small, mapped, stream), since pools, streams and what has no memory behind it are kept apart.
-        self._free: defaultdict[tuple[bool, bool, int], list[tuple[int, int, int]]] = defaultdict(list)
+        # (small, mapped, stream, graphs), since pools, streams and what has no memory behind it are kept apart.
+        self._free: defaultdict[tuple[bool, bool, int, int], list[tuple[int, int, int]]] = defaultdict(list)
         self._blocks: dict[int, Block] = {}
         self._count = 0  # of segments, ever
-        self._asked = {True: 0, False: 0}  # how often each pool was, while old segments are collected
+        # How often each pool was asked, by (small, graphs), while old segments are collected.
+        self._asked: defaultdict[tuple[bool, int], int] = defaultdict(int)
+        self._shared = {0}  # pools whose segments may be given back to the driver: graphs that are gone leave theirs
         self.listener: Callable[[str, int, int], None] = _unheard
 
     def allocate(self, asked: int) -> Block | None:
@@ -80,7 +83,7 @@ class CachingAllocator:
         if asked == 0:
             return None
         size = self.settings.rounded(asked)  # rule 1
-        self._asked[is_small(size)] += self._collects
+        self._asked[is_small(size), self.graphs] += self._collects
         block = self._best_fit(size) or self._grow(size)
         self._take(block)
         if self._worth_splitting(block, size):  # rule 5
@@ -95,8 +98,8 @@ class CachingAllocator:
         self._join(block)
 
     def empty_cache(self) -> int:
-        """Give back every segment that is one free block; the bytes given back."""
-        released = [segment for segment in self.segments.values() if segment.unsplit]
+        """Give back every segment that is one free block, but those of graphs; the bytes given back."""
+        released = [segment for segment in self.segments.values() if segment.unsplit and segment.graphs in self._shared]
         for segment in released:
             self.release_segment(segment)
         return sum(segment.size for segment in released)
@@ -105,7 +108,7 @@ class CachingAllocator:
     def largest(self) -> int:
         """The most bytes that one more block may have (``cacheInfo``): what the driver has left, or what is cached."""
         left = self.limit - self.reserved if self.limit is not None else sys.maxsize
-        return max([left, *(size for small in (True, False) for size, *_ in self._pool(small=small))])
+        return max([left, *(size for (_, mapped, *_), free in self._free.items() if mapped for size, *_ in free)])
 
     def release_segment(self, segment: Segment) -> None:
         """Give one unsplit, free segment back to the driver."""
@@ -118,7 +121,19 @@ class CachingAllocator:
         """Hold a segment from the driver, as one free block."""
         self._reserve(size)
         self.listener("segment_alloc", address, size)
-        return self._enter(Segment(address, size, small, self._count, stream=self.stream))
+        return self._enter(Segment(address, size, small, self._count, stream=self.stream, graphs=self.graphs))
+
+    def let_go(self, graphs: int) -> None:
+        """The graphs of a private pool are gone: what is free of it may be given back."""
+        self._shared.add(graphs)
+
+    def used_by(self, graphs: int) -> list[Block]:
+        """The blocks of a private pool that are in use."""
+        return [block for block in self._blocks.values() if not block.free and block.segment.graphs == graphs]
+
+    def at(self, address: int) -> Block:
+        """The block that begins at an address."""
+        return self._blocks[address]
 
     def carve(self, address: int, size: int) -> Block:
         """Mark a stretch of a free block as in use: for taking over a state that was recorded elsewhere."""
@@ -139,7 +154,7 @@ class CachingAllocator:
 
     def _best_fit(self, size: int) -> Block | None:
         """The smallest free block of the pool that is large enough, the first of equals (rules 2 and 3)."""
-        free = self._free[is_small(size), True, self.stream]
+        free = self._serving(is_small(size))
         place = bisect_left(free, (size, -1))
         if place == len(free):
             return None
@@ -154,11 +169,12 @@ class CachingAllocator:
 
     def _grow(self, size: int) -> Block:
         """A free block of at least ``size`` bytes, with more memory from the driver."""
-        self._collect()
+        if not self.graphs:
+            self._collect()
         block = self._obtain(size)
         if block is None and self._release_oversized(size):
             block = self._obtain(size)
-        if block is None:  # rule 8
+        if block is None and not self.graphs:  # rule 8, and 12: while a graph is captured, nothing is given back
             self.empty_cache()
             self.retries += 1
             block = self._obtain(size)
@@ -179,7 +195,8 @@ class CachingAllocator:
         assert self.allowed is not None
         wanted = self.reserved - int(self.settings.threshold * self.allowed)
         free = [self._blocks[address] for *_, address in self._pool(small=False)]
-        age = {block.address: self._asked[False] - block.since for block in free if block.segment.unsplit}
+        free = [block for block in free if not block.segment.graphs]
+        age = {block.address: self._asked[False, 0] - block.since for block in free if block.segment.unsplit}
         while wanted > 0 and age:
             mean = sum(age.values()) / len(age)
             for address in [address for address in age if age[address] >= mean]:
@@ -194,7 +211,7 @@ class CachingAllocator:
         """
         if self.settings.max_split_size is None:
             return False
-        free = self._free[is_small(size), True, self.stream]
+        free = self._serving(is_small(size))
         wanted = max(size, self.settings.max_split_size)
         place = bisect_left(free, (wanted, -1))
         if place < len(free):
@@ -243,7 +260,7 @@ class CachingAllocator:
         return block
 
     def _put(self, block: Block) -> None:
-        block.since = self._asked[block.segment.small]
+        block.since = self._asked[block.segment.small, block.segment.graphs]
         insort(self._free_like(block), self._key(block))
 
     def _take(self, block: Block) -> None:
@@ -251,11 +268,16 @@ class CachingAllocator:
         del free[bisect_left(free, self._key(block))]
 
     def _free_like(self, block: Block) -> list[tuple[int, int, int]]:
-        return self._free[block.segment.small, block.mapped, block.segment.stream]
+        return self._free[block.segment.small, block.mapped, block.segment.stream, block.segment.graphs]
+
+    def _serving(self, small: bool, mapped: bool = True) -> list[tuple[int, int, int]]:
+        """The free blocks that serve the work at hand."""
+        return self._free[small, mapped, self.stream, self.graphs]
 
     def _pool(self, *, small: bool) -> list[tuple[int, int, int]]:
-        """The free blocks of a pool that have memory, whatever stream they serve."""
-        pools = [free for (of_small, mapped, _), free in self._free.items() if mapped and of_small is small]
+        """The free blocks of a pool that have memory and may be given back, whatever stream they serve."""
+        kept = self._free.items()
+        pools = [free for (of_small, mapped, _, graphs), free in kept if mapped and of_small is small and graphs in self._shared]
         return [key for free in pools for key in free]
 
     def _key(self, block: Block) -> tuple[int, int, int]:

@@ -43,7 +43,8 @@ class ExpandableAllocator(CachingAllocator):
     def _begin(self, small: bool) -> Block:
         """A new segment, without memory: one free block of addresses."""
         size = round_up(self._space, self._page(small))
-        return self._enter(Segment(self._place(size), size, small, self._count, True, self.stream)).first
+        segment = Segment(self._place(size), size, small, self._count, True, self.stream, self.graphs)
+        return self._enter(segment).first
 
     def _page(self, small: bool) -> int:
         return SMALL_SEGMENT if small else self.settings.large_segment
@@ -56,7 +57,7 @@ class ExpandableAllocator(CachingAllocator):
 
     def _best_fit(self, size: int) -> Block | None:
         """Rule 3, but a block counts with what it can grow by: this spares the one at the end."""
-        free = self._free[is_small(size), True, self.stream]
+        free = self._serving(is_small(size))
         best = None
         for place in range(bisect_left(free, (size, -1)), len(free)):
             block = self._blocks[free[place][-1]]
@@ -87,7 +88,7 @@ class ExpandableAllocator(CachingAllocator):
         """Return the lowest block where ``size`` bytes fit in one piece, and the blocks to map, with bytes of each."""
         small = is_small(size)
         page = self._page(small)
-        for address in sorted(address for *_, address in self._free[small, False, self.stream]):
+        for address in sorted(address for *_, address in self._serving(small, mapped=False)):
             start = _start(self._blocks[address])
             unmapped = _unmapped_from(start, size, page)
             if unmapped is not None:

@@ -46,6 +46,7 @@ class Record:
         "name",
         "nbytes",
         "phase",
+        "place",
         "recomputed",
         "resident",
         "settled",
@@ -72,6 +73,7 @@ class Record:
         self.shape: tuple[int, ...] = ()  # of the tensor that it was first seen in
         self.dtype: torch.dtype | None = None
         self.block: Any = None  # where it stands in a simulated allocator
+        self.place: int | None = None  # its address in memory that a CUDA graph holds: no bytes of its own are counted
         self.line = self.step = 0  # of the training loop, and how many steps had begun when it was born
 
 

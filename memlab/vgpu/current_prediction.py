@@ -47,6 +47,8 @@ class Prediction:
         repeats: what is called for models that the loop calls again and again.
         launch: is called with the arguments of each kernel that a compiler has made, in the place of the kernel.
         timing: bytes allocated at most while kernels are timed, on a machine where that was not done before.
+        graphs: the CUDA graphs of compiled code (``compiled/graphs.py``), None without any.
+        capturing: whether one of them is made of what is given to the card.
         work_for: is called with the origin of what compiled code does next (``compiled/origins.py``), None at its end.
     """
 
@@ -75,6 +77,8 @@ class Prediction:
     launch: Callable[[tuple[Any, ...]], None] = lambda args: None
     work_for: Callable[[Any], None] = lambda origin: None
     timing: int = 0
+    graphs: Any = None
+    capturing: bool = False
     _streams: int = 0  # made so far
 
     def start_step(self) -> None:

@@ -283,6 +283,8 @@ CLASSES: list[tuple[Any, str, type]] = [
 # What libraries look up in torch._C as soon as there is a card, and builds without CUDA do not have.
 OF_CUDA_BUILDS: dict[str, Callable[..., Any]] = {
     "_cuda_getCurrentRawStream": _always(0),  # of the default stream
+    "_host_emptyCache": _nothing,  # of pinned memory
+    "_cuda_cudaCachingAllocator_is_enabled": _always(True),
     "_scatter": _scatter,
 }
 # PyTorch's C++ functions whose first argument names a device, "cuda" by default: autocast lives in the slot.

@@ -10,6 +10,7 @@ from memlab.tracking.collectives import COLLECTIVES
 from memlab.vgpu import ranks, values
 from memlab.vgpu.convolutions import formats
 from memlab.vgpu.convolutions.views import View, dense_strides
+from memlab.vgpu.current_prediction import current
 from memlab.vgpu.internals import FakeTensor, unset_fake_temporarily
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import depends_on_data
@@ -21,9 +22,12 @@ _MOST_IMAGES = 65_535  # that cuDNN evaluates a batch norm of
 
 
 def _random_state_on_the_host(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``_efficient_attention_forward`` (attention.cu): two numbers; since 2.15 they are on the card without dropout."""
+    """``_efficient_attention_forward`` (attention.cu): two numbers; since 2.15 they are on the card without dropout.
+
+    So they are while a CUDA graph is captured.
+    """
     dropout = args[5] if len(args) > 5 else 0.0
-    if TORCH >= (2, 15) and not dropout:
+    if current().capturing or (TORCH >= (2, 15) and not dropout):
         return out
     return (*out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
 

@@ -24,7 +24,7 @@ class VirtualMemory:
         if (fraction := self.blocks.settings.fraction) is not None:
             self.allow(int(fraction * card.capacity))
         self.remarks: dict[str, None] = {}  # in order, each once
-        self._workspaces: set[tuple[str, bool, int]] = set()
+        self._workspaces: dict[tuple[str, bool, int], Block | None] = {}
         self.streams = BackwardStreams(self.blocks)
         self._plans = Plans(self.blocks)
         self._highest = 0  # allocated, since the loop last forgot its peaks
@@ -153,8 +153,13 @@ class VirtualMemory:
     def _keep(self, workspace: Workspace, in_backward: bool) -> None:
         key = workspace.name, in_backward, self.blocks.stream
         if key not in self._workspaces:
-            self._workspaces.add(key)
-            self.blocks.allocate(workspace.nbytes)
+            self._workspaces[key] = self.blocks.allocate(workspace.nbytes)
+
+    def clear_workspaces(self) -> None:
+        """Free what matrix products keep, of all threads and streams (``clearCublasWorkspaces``)."""
+        for block in self._workspaces.values():
+            self._release(block)
+        self._workspaces.clear()
 
     def _give_back(self, taken: list[tuple[int, Block | None]], nbytes: int) -> None:
         last = max(index for index, (size, _) in enumerate(taken) if size == nbytes)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from memlab.vgpu import values
-from memlab.vgpu.current_prediction import is_predicting
+from memlab.vgpu.current_prediction import current, is_predicting
 from memlab.vgpu.facade import card_device
 from memlab.vgpu.internals import FakeTensor, device_constructors, disable_modes, storage_id
 from memlab.vgpu.mode import VirtualMode, has_own_rules
@@ -306,7 +306,10 @@ def storage_address(address: Callable[[torch.UntypedStorage], int]) -> Callable[
     def answered(self: torch.UntypedStorage) -> int:
         if self.device.type != "meta":
             return address(self)
-        return storage_id(self) if self.nbytes() else 0
+        if not self.nbytes():
+            return 0
+        graphs = current().graphs
+        return storage_id(self) if graphs is None else graphs.address(self)
 
     return answered
 

@@ -80,7 +80,7 @@ class VirtualTracker(Tracker):
                     "given to torch.compile is predicted as it is written, which is mostly an upper bound."
                 )
                 return None
-            self._frames = Frames(self._prediction, self._seeing)
+            self._frames = Frames(self._prediction, self._seeing, self)
         return self._frames.compiler(readers)
 
     @contextmanager
@@ -234,6 +234,41 @@ class VirtualTracker(Tracker):
         elif slack:
             self._workspace.nbytes += slack
             self.live += slack
+
+    # For CUDA graphs, whose pool holds what a replay gives
+
+    def records(self) -> list[Record]:
+        """Those of all storages that live."""
+        return [ref.record for ref in self._refs.values()]
+
+    def record_of_storage(self, storage: torch.UntypedStorage) -> Record | None:
+        """Return what is known of a storage."""
+        ref = self._refs.get(id(storage))
+        return None if ref is None else ref.record
+
+    def place(self, storage: torch.UntypedStorage, address: int) -> None:
+        """A storage stands for memory that a pool holds."""
+        record = Record(0, len(self._events), self._phase)
+        record.place = address
+        self.adopt(storage, record)
+
+    def leave(self, record: Record, address: int) -> None:
+        """A storage lives on without its block, whose address it keeps."""
+        self._give(record)
+        self._resize(record, 0)
+        record.place = address
+
+    def own(self, storage: torch.UntypedStorage, block: Block) -> None:
+        """A storage has this block from now on."""
+        record = self._refs[id(storage)].record
+        record.place, record.block = None, block
+        self._records.append(record)
+        self._resize(record, storage.nbytes())
+        self._count_slack(record, 1)
+
+    def _change_size(self, record: Record, nbytes: int) -> None:
+        if record.place is None:
+            super()._change_size(record, nbytes)
 
     # For calls of a model that are played again
 

@@ -7,7 +7,6 @@ import torch
 
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
-from memlab.vgpu.versions import TORCH
 
 aten = torch.ops.aten
 HOPPER, BLACKWELL = 90, 100
@@ -61,11 +60,10 @@ def _flash_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Ste
 
 
 def _efficient_forward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    # _efficient_attention_forward: the state of the random numbers is on the card since 2.15, and comes first. Where a
-    # row of the result is too wide to be kept in half precision, it is summed in float32.
-    first = [Result(2), Result(3)] if TORCH >= (2, 15) else []
+    # _efficient_attention_forward: the state of the random numbers comes first, where it is on the card. Where a row of
+    # the result is too wide to be kept in half precision, it is summed in float32.
     wide = out[0].element_size() < 4 and args[2].shape[-1] > 128
-    return *first, RESULT, *([2 * _bytes(out[0])] if wide else [])
+    return Result(2), Result(3), RESULT, *([2 * _bytes(out[0])] if wide else [])
 
 
 def _efficient_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:

@@ -12,15 +12,15 @@ from typing import Any
 from memlab.patching import Patches
 from memlab.text import message
 from memlab.vgpu.compiled import internals, tracing
+from memlab.vgpu.compiled.graphs import Graphs
 from memlab.vgpu.current_prediction import Prediction
 from memlab.vgpu.internals import disable_modes
 
 _MEMLAB = Path(__file__).parents[2]
 _MACHINERY = tuple(str(_MEMLAB / name) for name in (f"tracking{os.sep}", f"vgpu{os.sep}", "patching.py"))
-# What a clock decides on a card, and what needs one: settings of Inductor, with the sentence that says so.
+_GRAPHS = "triton.cudagraphs"
+# What a clock decides on a card: settings of Inductor, with the sentence that says so.
 _LEFT_OUT = {
-    "triton.cudagraphs": "CUDA graphs (mode='reduce-overhead') are left out: the code is predicted as compiled without "
-    "them. On a card they keep a memory pool of their own, from which nothing is freed between steps.",
     "max_autotune": "Autotuning is left out, because a clock on the card decides it: the code is predicted as "
     "compiled with mode='default'.",
 }
@@ -33,10 +33,12 @@ class Frames:
     Args:
         prediction: to whose ``undo`` it belongs.
         seeing: makes the context in which the prediction sees operators.
+        tracker: follows the storages of the card.
     """
 
-    def __init__(self, prediction: Prediction, seeing: Callable[[], AbstractContextManager[None]]):
+    def __init__(self, prediction: Prediction, seeing: Callable[[], AbstractContextManager[None]], tracker: Any):
         self._prediction = prediction
+        self._tracker = tracker
         self._tracing = Patches(lambda: tracing.changes(prediction, seeing))
         self._compilers: dict[int, tuple[Any, _Compiler]] = {}  # by the reader's, which is kept beside
         self._codes: set[CodeType] = set()
@@ -82,6 +84,8 @@ class Frames:
 
     def _settings(self, readers: Mapping[str, Any]) -> dict[str, Any]:
         """Inductor's settings, without those that a prediction leaves out."""
+        if self._prediction.graphs is None and readers.get(_GRAPHS, internals.inductor_setting(_GRAPHS)):
+            self._prediction.graphs = Graphs(self._prediction, self._tracker)
         for name, sentence in _LEFT_OUT.items():
             if readers.get(name, internals.inductor_setting(name)):
                 self._prediction.note(sentence)

@@ -28,7 +28,7 @@ from torch._dynamo.variables.optimizer import OptimizerVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd import autograd_cache
-from torch._inductor import codecache, compile_fx, scheduler
+from torch._inductor import codecache, compile_fx, cudagraph_trees, scheduler
 from torch._inductor import config as inductor_config
 from torch._inductor import utils as inductor_utils
 from torch._inductor.codecache import CacheBase, PyCodeCache
@@ -48,6 +48,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, allow_data_pointer
 
+capturing_context: Any = torch.cuda.graphs.graph
 capturing = torch.cuda.graphs, "_cuda_isCurrentStreamCapturing"  # which compiled code asks without Python between
 frame_lock = convert_frame.compile_lock  # held by whoever compiles a frame, in any thread
 innermost_backend = eval_frame.innermost_backend
@@ -84,9 +85,11 @@ __all__ = [
     "asked_once",
     "attribute_of",
     "capturing",
+    "capturing_context",
     "compile_fx",
     "compiler_for",
     "compiler_of_whole_graphs",
+    "cudagraph_trees",
     "dynamo_config",
     "forget",
     "frame_lock",

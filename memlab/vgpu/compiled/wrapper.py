@@ -53,10 +53,13 @@ _TELL = "memlab_work_for"
 
 
 class _Telling(ast.NodeTransformer):
-    """Has the function ``call`` tell of each name before it is given a value, and when it ends."""
+    """Has the functions that work tell of each name before it is given a value, and when they end.
+
+    These are ``call`` and, where the graph is cut into parts that a CUDA graph may be made of, ``partition_0``, ...
+    """
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        if node.name == "call":
+        if node.name == "call" or node.name.startswith("partition_"):
             body = self._told(node.body)
             node.body = [ast.Try(body=body, handlers=[], orelse=[], finalbody=[_tell(None)])]
         return node

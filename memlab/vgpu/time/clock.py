@@ -25,6 +25,7 @@ class Clock:
         self._speed = speed
         self._link = Link(speed)
         self._launches: dict[int, Work] = {}
+        self.captured: list[Work] | None = None  # while a CUDA graph is made of what is given to the card
         self.start()
 
     def start(self) -> None:
@@ -66,13 +67,23 @@ class Clock:
         self.do(work, stream)
 
     def do(self, work: Work, stream: int) -> None:
-        """A stream is given this to do."""
+        """A stream is given this to do, or a graph that will be."""
+        if self.captured is not None:
+            self.captured.append(work)
+            return
         self._link.work_begins()
         self.streams[stream][work] += 1
         if (seconds := self._seconds.get(work)) is None:
             seconds = self._seconds[work] = likely_seconds_of(work, self._speed)
         self._busy[stream] += seconds
         self._launched += FITTED.launch
+
+    def replay(self, captured: list[Work], stream: int) -> None:
+        """A stream is given a graph: the host launches it once."""
+        launched = self._launched
+        for work in captured:
+            self.do(work, stream)
+        self._launched = launched + FITTED.launch
 
     def _communicate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stream: int) -> None:
         named = operator(func)
