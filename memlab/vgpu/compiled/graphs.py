@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from memlab.allocator import Checkpoint, checkpoint, restore
+from memlab.allocator import Block, Checkpoint, checkpoint, restore
 from memlab.patching import Change, Patches, where
 from memlab.vgpu.compiled import internals
 from memlab.vgpu.current_prediction import Prediction, current, is_predicting
@@ -138,6 +138,19 @@ class Graphs:
 
     # Work
 
+    def random_state(self) -> list[Block | None]:
+        """Blocks for a graph's seed and offset: on the default stream (``CUDAGeneratorCaptureState::initialize``)."""
+        before, self._blocks.stream = self._blocks.stream, 0
+        try:
+            return [self._blocks.allocate(8), self._blocks.allocate(8)]
+        finally:
+            self._blocks.stream = before
+
+    def forget_random_state(self, state: list[Block | None]) -> None:
+        """Their graph is gone."""
+        for block in filter(None, state):
+            self._blocks.release(block)
+
     def capture(self) -> list[Work]:
         """What is given to the card from now on is not done, but kept."""
         captured: list[Work] = []
@@ -159,11 +172,13 @@ class Graph:
     def __init__(self) -> None:
         self._graphs: Graphs = current().graphs
         self._pool: Pool | None = None
+        self._random_state: list[Block | None] = []
         self._captured: list[Work] = []
 
     def capture_begin(self, pool: Pool, **options: Any) -> None:
         """From now on this graph is made."""
         self._pool = pool
+        self._random_state = self._graphs.random_state()
         self._graphs.begin(CARD.index, pool)
         self._captured = self._graphs.capture()
 
@@ -186,6 +201,7 @@ class Graph:
 
     def __del__(self) -> None:
         if self._pool is not None:
+            self._graphs.forget_random_state(self._random_state)
             self._graphs.release(CARD.index, self._pool)
 
 

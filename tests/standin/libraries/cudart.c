@@ -368,7 +368,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) { retur
 
 /* --- streams, events, graphs: everything has already happened --------------------------------------------------- */
 
-typedef struct { int priority, capturing; } Stream;
+typedef struct { int priority; unsigned long long capture; } Stream; /* the number of the capture under way, or 0 */
 typedef struct { struct timespec at; long launches; } Event;
 
 void *standin_object(void) { return calloc(1, 64); }
@@ -384,16 +384,16 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority) {
     return *priority = (size_t)stream > 2 ? ((Stream *)stream)->priority : 0, cudaSuccess;
 }
 
-static int is_capturing(cudaStream_t stream) { return (size_t)stream > 2 && ((Stream *)stream)->capturing; }
+static unsigned long long capture_of(cudaStream_t stream) { return (size_t)stream > 2 ? ((Stream *)stream)->capture : 0; }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
-    *status = is_capturing(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    *status = capture_of(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
                                      cudaGraph_t *graph, const cudaGraphNode_t **dependencies,
                                      const cudaGraphEdgeData **edges, size_t *count) {
-    if (id) *id = (size_t)stream;
+    if (id) *id = capture_of(stream);
     if (graph) *graph = NULL;
     if (dependencies) *dependencies = NULL;
     if (edges) *edges = NULL;
@@ -401,11 +401,12 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
     return cudaStreamIsCapturing(stream, status);
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+    static unsigned long long captures; /* each has a number of its own: PyTorch keeps random states by it */
     if ((size_t)stream <= 2) return result(cudaErrorStreamCaptureUnsupported);
-    return ((Stream *)stream)->capturing = 1, cudaSuccess;
+    return ((Stream *)stream)->capture = __atomic_add_fetch(&captures, 1, __ATOMIC_RELAXED), cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
-    ((Stream *)stream)->capturing = 0;
+    ((Stream *)stream)->capture = 0;
     return *graph = standin_object(), cudaSuccess;
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags) {
