@@ -45,6 +45,7 @@ class Record:
         "maker",
         "name",
         "nbytes",
+        "overwritten",
         "phase",
         "place",
         "recomputed",
@@ -74,6 +75,7 @@ class Record:
         self.dtype: torch.dtype | None = None
         self.block: Any = None  # where it stands in a simulated allocator
         self.place: int | None = None  # its address in memory that a CUDA graph holds: no bytes of its own are counted
+        self.overwritten = ""  # what PyTorch says of who reads it, where a graph has used its memory again
         self.line = self.step = 0  # of the training loop, and how many steps had begun when it was born
 
 

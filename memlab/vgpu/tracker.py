@@ -22,7 +22,7 @@ from memlab.vgpu.compiled.origins import Origin, operator_of
 from memlab.vgpu.composites import way_of
 from memlab.vgpu.current_prediction import Prediction, outside
 from memlab.vgpu.history import History
-from memlab.vgpu.internals import FAKE_MODE, FakeTensor, disable_modes, set_mode, unset_mode
+from memlab.vgpu.internals import FAKE_MODE, FakeTensor, disable_modes, set_mode, tree_leaves, unset_mode
 from memlab.vgpu.libraries import TRITON, answer_for
 from memlab.vgpu.mode import VirtualMode, engine_device, has_own_rules, prim_device
 from memlab.vgpu.moments import BEGIN, BORN, EXPLAIN, FREED, RESULTS, WORK, Born, Moment
@@ -143,6 +143,8 @@ class VirtualTracker(Tracker):
         if TRITON in sys.modules and TRITON not in self._libraries:  # imported since, and its kernels need no module
             answer_for(self._libraries, self._prediction.undo)
         self.memory.streams.follow()
+        if self._prediction.graphs is not None and not operator(func).is_view:
+            self._refuse_overwritten(args)
         if self.moments is not None:
             self.moments.append((BEGIN, self._op, self._modules.name))
         self.memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak
@@ -269,6 +271,13 @@ class VirtualTracker(Tracker):
     def _change_size(self, record: Record, nbytes: int) -> None:
         if record.place is None:
             super()._change_size(record, nbytes)
+
+    def _refuse_overwritten(self, args: tuple[Any, ...]) -> None:
+        """Fail as PyTorch does where an operator reads what a graph has written over since."""
+        for value in tree_leaves(args):
+            record = self.record_of(value) if isinstance(value, torch.Tensor) else None
+            if record is not None and record.overwritten:
+                raise RuntimeError(record.overwritten)
 
     # For calls of a model that are played again
 

@@ -109,6 +109,12 @@ class Graphs:
         if record is not None and record.block is not None:
             self._tracker.leave(record, _ADDRESSES + record.block.address)
 
+    def overwrite(self, storage: torch.UntypedStorage, words: str) -> None:
+        """Have it be an error, in these words, to read a storage."""
+        record = self._tracker.record_of_storage(storage)
+        if record is not None:
+            record.overwritten = words
+
     def is_in_use(self, device: int, pool: Pool, addresses: set[int]) -> bool:
         """Return whether these are the addresses of all blocks of a pool that are in use."""
         return {_ADDRESSES + block.address for block in self._blocks.used_by(pool[1])} == addresses
@@ -240,9 +246,8 @@ _ANSWERS: dict[str, Any] = {
     "_construct_storage_from_data_pointer": _asked("storage_at"),
     "_construct_CUDA_Tensor_From_Storage_And_Metadata": _asked("tensor"),
     "_tensors_data_ptrs_at_indices_equal": _are_equal,
-    # What a loop keeps of an earlier step and reads again is an error on a card.
-    "_set_storage_access_error_msg": _nothing,
-    "_set_storage_data_ptr_access_error_msg": _nothing,
+    "_set_storage_access_error_msg": lambda tensor, words: current().graphs.overwrite(tensor.untyped_storage(), words),
+    "_set_storage_data_ptr_access_error_msg": lambda ref, words: current().graphs.overwrite(_storage(ref), words),
 }
 
 
