@@ -277,7 +277,11 @@ class CachingAllocator:
     def _pool(self, *, small: bool) -> list[tuple[int, int, int]]:
         """The free blocks of a pool that have memory and may be given back, whatever stream they serve."""
         kept = self._free.items()
-        pools = [free for (of_small, mapped, _, graphs), free in kept if mapped and of_small is small and graphs in self._shared]
+        pools = [
+            free
+            for (of_small, mapped, _, graphs), free in kept
+            if mapped and of_small is small and graphs in self._shared
+        ]
         return [key for free in pools for key in free]
 
     def _key(self, block: Block) -> tuple[int, int, int]:

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.allocator import CachingAllocator, ExpandableAllocator, OutOfRoom, Settings, rounded, segment_size
+from memlab.allocator import (
+    CachingAllocator,
+    ExpandableAllocator,
+    OutOfRoom,
+    Settings,
+    checkpoint,
+    restore,
+    rounded,
+    segment_size,
+)
 from memlab.errors import BadValue
 from memlab.units import MIB
 
@@ -365,6 +374,7 @@ def test_a_snapshot_is_plain_data_in_the_shape_of_pytorchs():
             "segment_type": "small",
             "stream": 0,
             "is_expandable": False,
+            "segment_pool_id": [0, 0],
             "blocks": [{"address": 0, "size": 2 * MIB, "state": "inactive"}],
         },
         {
@@ -373,6 +383,7 @@ def test_a_snapshot_is_plain_data_in_the_shape_of_pytorchs():
             "segment_type": "large",
             "stream": 0,
             "is_expandable": False,
+            "segment_pool_id": [0, 0],
             "blocks": [large, rest],
         },
     ]
@@ -389,3 +400,54 @@ def test_the_snapshot_is_by_address_wherever_the_driver_places_segments():
     allocator.allocate(2 * MIB)
     allocator.allocate(512)
     assert [segment["address"] for segment in allocator.snapshot()] == [10 * MIB, 50 * MIB]
+
+
+@pytest.mark.parametrize("kind", [CachingAllocator, partial(ExpandableAllocator, space=2**30)])
+def test_rule_12_a_private_pool_has_its_own_segments_until_its_graphs_are_gone(kind):
+    allocator = kind()
+    allocator.release(allocator.allocate(30 * MIB))
+    allocator.graphs = 1
+    block = allocator.allocate(30 * MIB)
+    allocator.graphs = 0
+    reserved = allocator.reserved
+    allocator.empty_cache()
+    assert allocator.reserved == reserved / 2
+    allocator.release(block)
+    allocator.empty_cache()
+    assert allocator.reserved == reserved / 2
+    assert allocator.allocate(30 * MIB).segment is not block.segment
+    allocator.let_go(1)
+    allocator.empty_cache()
+    assert allocator.reserved == reserved / 2
+    assert not allocator.used_by(1)
+
+
+def test_rule_12_nothing_is_given_back_for_a_pool():
+    allocator = CachingAllocator(limit=50 * MIB)
+    allocator.release(allocator.allocate(30 * MIB))
+    allocator.graphs = 1
+    with pytest.raises(OutOfRoom):
+        allocator.allocate(30 * MIB)
+    allocator.graphs = 0
+    assert (allocator.reserved, allocator.retries) == (30 * MIB, 0)
+
+
+@pytest.mark.parametrize("kind", [CachingAllocator, partial(ExpandableAllocator, space=2**30)])
+def test_a_pool_goes_back_to_an_earlier_state(kind):
+    allocator = kind()
+    outside = allocator.allocate(3 * MIB)
+    allocator.graphs = 1
+    first, second, third = (allocator.allocate(size * MIB) for size in (2, 4, 3))
+    allocator.release(second)
+    known = checkpoint(allocator, 1)
+    used = {block.address: block.size for block in (first, third)}
+    allocator.release(third)
+    later = allocator.allocate(5 * MIB)
+    allocator.peak_allocated = 0
+    restored = restore(allocator, known)
+    assert {address: block.size for address, block in restored.items()} == used
+    assert allocator.used_by(1) == list(restored.values())
+    assert later not in allocator.used_by(1)
+    assert allocator.allocated == outside.size + sum(used.values())
+    assert allocator.peak_allocated > allocator.allocated  # what was free was allocated for a moment
+    assert checkpoint(allocator, 1).segments[: len(known.segments)] == known.segments

@@ -1,9 +1,9 @@
 """CUDA graphs of compiled code (``mode="reduce-overhead"``): PyTorch's own trees of graphs, on the virtual card.
 
-What is warmed up, recorded and replayed, what is copied, what lives where and when the pool goes back to an earlier state
-is decided by ``torch/_inductor/cudagraph_trees.py`` itself. It sees a ``torch`` in which what it asks of CUDA is answered
-here: capturing takes blocks from a private pool of the simulated allocator, a replay takes none, and what a replay gives
-stands at addresses that the pool holds.
+What is warmed up, recorded and replayed, what is copied, what lives where and when the pool goes back to an earlier
+state is decided by ``torch/_inductor/cudagraph_trees.py`` itself. It sees a ``torch`` in which what it asks of CUDA is
+answered here: capturing takes blocks from a private pool of the simulated allocator, a replay takes none, and what a
+replay gives stands at addresses that the pool holds.
 """
 
 import threading
@@ -54,6 +54,9 @@ class Graphs:
             if container.tree_manager is not None:
                 container.tree_manager.shutdown()
         self.of_trees["tree_manager_containers"].clear()
+        if not internals.cudagraph_trees.local.tree_manager_containers:  # the reader has no graphs either
+            internals.expect_cached_tensors(False)
+            internals.cudagraph_trees.MarkStepBox.mark_step_counter = 0
 
     # Pools
 
@@ -144,17 +147,17 @@ class Graphs:
 
     # Work
 
-    def random_state(self) -> list[Block | None]:
+    def random_state(self) -> list[Block]:
         """Blocks for a graph's seed and offset: on the default stream (``CUDAGeneratorCaptureState::initialize``)."""
         before, self._blocks.stream = self._blocks.stream, 0
         try:
-            return [self._blocks.allocate(8), self._blocks.allocate(8)]
+            return [self._tracker.take(8), self._tracker.take(8)]
         finally:
             self._blocks.stream = before
 
-    def forget_random_state(self, state: list[Block | None]) -> None:
+    def forget_random_state(self, state: list[Block]) -> None:
         """Their graph is gone."""
-        for block in filter(None, state):
+        for block in state:
             self._blocks.release(block)
 
     def capture(self) -> list[Work]:
@@ -178,7 +181,7 @@ class Graph:
     def __init__(self) -> None:
         self._graphs: Graphs = current().graphs
         self._pool: Pool | None = None
-        self._random_state: list[Block | None] = []
+        self._random_state: list[Block] = []
         self._captured: list[Work] = []
 
     def capture_begin(self, pool: Pool, **options: Any) -> None:

@@ -50,6 +50,7 @@ from memlab.vgpu.internals import FakeTensor, FakeTensorMode, allow_data_pointer
 
 capturing_context: Any = torch.cuda.graphs.graph
 capturing = torch.cuda.graphs, "_cuda_isCurrentStreamCapturing"  # which compiled code asks without Python between
+expect_cached_tensors: Callable[[bool], None] = torch._C._set_cached_tensors_enabled
 frame_lock = convert_frame.compile_lock  # held by whoever compiles a frame, in any thread
 innermost_backend = eval_frame.innermost_backend
 from_functional = torch._from_functional_tensor
@@ -91,6 +92,7 @@ __all__ = [
     "compiler_of_whole_graphs",
     "cudagraph_trees",
     "dynamo_config",
+    "expect_cached_tensors",
     "forget",
     "frame_lock",
     "from_functional",

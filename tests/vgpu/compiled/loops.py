@@ -18,6 +18,7 @@ from memlab.nets import GPT, Llama, ViT
 
 HALF = torch.bfloat16
 TOKENS = 4096
+GRAPHED = "reduce-overhead"
 small_gpt = partial(GPT, depth=2, width=256, heads=4, context=256, vocabulary=TOKENS)
 small_llama = partial(Llama, depth=2, width=256, heads=4, kv_heads=2, hidden=704, vocabulary=TOKENS)
 small_vit = partial(ViT, depth=2, width=192, heads=3, image=64, patch=8, classes=10)
@@ -161,6 +162,52 @@ on_text = partial(trained, batches=[text(4, 128)])
 lengths = [text(4, length) for length in (128, 96, 160, 128)]
 on_rows = partial(trained, batches=rows(2048))
 
+
+def counted(
+    device: Any, *, loop: Callable[..., Iterator[torch.Tensor]], figures: list[list[int]]
+) -> Iterator[torch.Tensor]:
+    """A loop, with the bytes that its steps took: allocated after each and at most in it, and the same of reserved."""
+    running = loop(device)
+    while True:
+        torch.cuda.reset_peak_memory_stats()
+        loss = next(running)
+        after, most = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+        figures.append([after, most, torch.cuda.memory_reserved(), torch.cuda.max_memory_reserved()])
+        yield loss
+        del loss
+
+
+def fixed(device: Any, *, sizes: Sequence[int] = (4,), evaluates: bool = False) -> Iterator[torch.Tensor]:
+    """A GPT in CUDA graphs, on batches that are on the card from the beginning; in the end it evaluates after steps."""
+    model = small_gpt().to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    run = torch.compile(model, mode=GRAPHED)
+    batches = {size: [part.to(device) for part in text(size, 128)] for size in sizes}
+    for done in range(100):
+        loss = run(*batches[sizes[done % len(sizes)]])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if evaluates and done > 2:
+            model.eval()
+            with torch.no_grad():
+                run(*batches[sizes[0]])
+            model.train()
+        yield loss
+
+
+def accumulated(device: Any) -> Iterator[torch.Tensor]:
+    """Gradients of two batches are added: on a card an error, for the graph of the second one writes over the first."""
+    model = Layers().to(device)
+    run = torch.compile(model, mode=GRAPHED)
+    while True:
+        for batch in rows(512, 512):
+            loss = run(*(part.to(device) for part in batch))
+            loss.backward()
+        model.zero_grad()
+        yield loss
+
+
 LOOPS: dict[str, Callable[..., Iterator[torch.Tensor]]] = {
     "gpt": partial(on_text, make=small_gpt),
     "gpt autocast": partial(on_text, make=small_gpt, autocast=HALF),
@@ -192,4 +239,15 @@ LOOPS: dict[str, Callable[..., Iterator[torch.Tensor]]] = {
     "own forwards": partial(on_rows, make=own_forwards),
     "flex attention": flexible,
     "adapters": adapted,
+}
+
+# In CUDA graphs: figures of each step, in graphs.json, which `python -m tests.cuda.graphs --write` writes.
+GRAPHS: dict[str, Callable[..., Iterator[torch.Tensor]]] = {
+    "fixed batch": fixed,
+    "evaluated": partial(fixed, evaluates=True),
+    "another size": partial(fixed, sizes=(4, 4, 4, 4, 6, 4, 4, 4)),
+    "new batches": partial(on_text, make=small_gpt, autocast=HALF, mode=GRAPHED),
+    "by layer": partial(on_text, make=small_gpt, how=layer_by_layer, autocast=HALF, mode=GRAPHED),
+    "dropout": partial(on_rows, make=Layers, mode=GRAPHED),
+    "two lengths": partial(trained, make=small_gpt, batches=lengths, mode=GRAPHED),
 }
