@@ -11,7 +11,7 @@ from memlab.allocator.caching import CachingAllocator
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a private pool of graphs held: the blocks of each segment, as address, bytes, and whether it was free."""
+    """A state of a private pool of graphs: the blocks of each segment, as address, bytes, and True if it was free."""
 
     graphs: int
     segments: tuple[tuple[tuple[int, int, bool], ...], ...]

@@ -18,7 +18,7 @@ from memlab.allocator import Block, Checkpoint, checkpoint, restore
 from memlab.patching import Change, Patches, where
 from memlab.vgpu.compiled import internals
 from memlab.vgpu.current_prediction import Prediction, current, is_predicting
-from memlab.vgpu.internals import disable_modes, storage_id
+from memlab.vgpu.internals import disable_modes, storage_id, torch_c
 from memlab.vgpu.names import CARD
 from memlab.vgpu.results import make_fake
 from memlab.vgpu.time.operator_work import Work
@@ -161,7 +161,7 @@ class Graphs:
             self._blocks.release(block)
 
     def capture(self) -> list[Work]:
-        """What is given to the card from now on is not done, but kept."""
+        """Keep what is given to the card from now on, without doing it."""
         captured: list[Work] = []
         self._tracker.clock.captured, self._prediction.capturing = captured, True
         return captured
@@ -216,7 +216,7 @@ class Graph:
 
 def _storage(reference: int) -> torch.UntypedStorage:
     """The storage that somebody refers to weakly."""
-    return torch.UntypedStorage._new_with_weak_ptr(reference)
+    return internals.storage_of(reference)
 
 
 def _are_equal(tensors: Sequence[Any], addresses: Sequence[int | None], indices: Sequence[int]) -> bool:
@@ -278,7 +278,7 @@ def _changes() -> Iterator[Change]:
     trees = internals.cudagraph_trees
     cuda = {"CUDAGraph": Graph, "graph_pool_handle": lambda: current().graphs.new_pool()}
     seen = {
-        "_C": _Seen(torch._C, lambda: _ANSWERS),
+        "_C": _Seen(torch_c, lambda: _ANSWERS),
         "cuda": _Seen(torch.cuda, lambda: cuda | {"graph": current().graphs.capturing}),
     }
     yield trees, "torch", _Seen(torch, lambda: seen)

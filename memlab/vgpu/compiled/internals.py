@@ -58,6 +58,7 @@ modules_that_decompose = [
     module for module in (functional_tensor, proxies, fake_tensor) if hasattr(module, "autograd_would_have_decomposed")
 ]
 InductorBackend = torch._TorchCompileInductorWrapper
+storage_of: Callable[[int], torch.UntypedStorage] = torch.UntypedStorage._new_with_weak_ptr  # of a weak reference
 modules_with_caches = (codecache, autograd_cache)
 # What the compiler asks of a card once in a process, and remembers.
 asked_once = ((DeviceProperties, "create"), (CacheBase, "get_system"), (inductor_utils, "is_big_gpu"))
@@ -110,6 +111,7 @@ __all__ = [
     "reports",
     "scheduler",
     "skipped",
+    "storage_of",
     "triton",
 ]
 
