@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from memlab.devices import Cuda, open_device
 from memlab.kernels.shared import shared_processes
 from memlab.nets import GPT, MLP
 from memlab.vgpu import CARDS, find_card
+from memlab.vgpu.versions import TORCH
 from tests.cluster import whole
 from tests.cuda import chosen, plain, streams
 from tests.loops.case import Case
@@ -221,6 +223,17 @@ def test_a_loop_takes_in_a_process_of_its_own_what_is_predicted(loop, card):
     trace = predict(loop, gpu=card, steps=plain.STEPS)
     assert [step.peak_allocated for step in trace.steps] == peaks
     assert trace.peak_reserved == reserved
+
+
+@pytest.mark.skipif(TORCH < (2, 13), reason="before, all graphs share one")
+def test_each_cuda_graph_has_a_random_state_of_its_own():
+    x, graphs, taken = torch.zeros(8, device="cuda"), [], []
+    for _ in range(3):
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1]):
+            x.add_(1)
+        taken.append(torch.cuda.memory_allocated())
+    assert [after - before for before, after in pairwise(taken)] == [1024, 1024]
 
 
 def test_two_ranks_train_on_the_host_beside_one_card():
