@@ -182,7 +182,7 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "is_initialized": _always(True),
             "is_bf16_supported": lambda including_emulation=True: including_emulation or current().card.bf16,
             "is_tf32_supported": lambda: current().card.sm >= 80,
-            "is_current_stream_capturing": _always(False),
+            "is_current_stream_capturing": lambda: current().capturing,
             "device_count": _device_count,
             "current_device": _always(0),
             "_exchange_device": _always(0),

@@ -44,8 +44,8 @@ class Stream:
         return True
 
     def is_capturing(self) -> bool:
-        """CUDA graphs are not predicted."""
-        return False
+        """Return True while a CUDA graph is made of what it is given."""
+        return current().capturing
 
     def __enter__(self) -> "Stream":
         self._outer.append(_change_stream(self.cuda_stream))

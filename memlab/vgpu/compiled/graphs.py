@@ -54,7 +54,8 @@ class Graphs:
             if container.tree_manager is not None:
                 container.tree_manager.shutdown()
         self.of_trees["tree_manager_containers"].clear()
-        if not internals.cudagraph_trees.local.tree_manager_containers:  # the reader has no graphs either
+        readers = internals.cudagraph_trees.local.tree_manager_containers.values()
+        if not any(container.tree_manager for container in readers):  # nobody else in this thread has graphs
             internals.expect_cached_tensors(False)
             internals.cudagraph_trees.MarkStepBox.mark_step_counter = 0
 
