@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from memlab.vgpu import find_card
-from memlab.vgpu.attention import scratch as attention
+from memlab import predict
+from memlab.vgpu import current_prediction, fake_kernels, find_card
 from memlab.vgpu.scratch import cublas
 from memlab.vgpu.scratch.rule import RESULT, Result, Workspace
 from memlab.vgpu.scratch.table import scratch
@@ -117,13 +117,27 @@ def test_a_wide_half_precision_result_is_summed_in_float32():
     assert taken[-1] == 4 * 64 * 160
 
 
-def test_random_numbers_of_efficient_attention_come_first_since_2_15(monkeypatch):
+def test_random_numbers_of_efficient_attention_come_first_where_they_are_on_the_card():
     narrow = tensor(1, 1, 64, 64)
     arguments = (aten._scaled_dot_product_efficient_attention.default, narrow, narrow, narrow, None, True)
-    monkeypatch.setattr(attention, "TORCH", (2, 13))
-    assert steps(*arguments, out=(narrow,)) == (RESULT,)
-    monkeypatch.setattr(attention, "TORCH", (2, 15))
     assert steps(*arguments, out=(narrow,)) == (Result(2), Result(3), RESULT)
+
+
+@pytest.mark.parametrize(("version", "places"), [((2, 13), ("cpu", "cuda")), ((2, 15), ("cuda", "cuda"))])
+def test_they_are_on_the_card_since_2_15_and_in_a_graph(version, places, monkeypatch):
+    found = []
+
+    def train(device):
+        query = torch.zeros(1, 1, 64, 64, device=device)
+        for current_prediction.current().capturing in (False, True):
+            *_, seed, _ = aten._scaled_dot_product_efficient_attention(query, query, query, None, True)
+            found.append(seed.device.type)
+        current_prediction.current().capturing = False
+        yield None
+
+    monkeypatch.setattr(fake_kernels, "TORCH", version)
+    predict(train, gpu="T4", steps=1)
+    assert tuple(found) == places
 
 
 def test_workspaces_of_products_follow_the_version(monkeypatch):
