@@ -1,11 +1,13 @@
 """The tensors that a training loop holds, by the names of its variables."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Iterator
 from types import FrameType
 
 from torch import Tensor
 
+MOST_VALUES = 100  # of a batch; a vocabulary has thousands
 _SEES_ITS_OWN = {"locals", "vars", "eval", "exec", "dir"}
 
 
@@ -28,5 +30,5 @@ def variables(frame: FrameType) -> Iterator[tuple[str, Tensor]]:
 def _tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield name, value
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict | UserDict) and len(value) <= MOST_VALUES:  # other mappings may read files
         yield from ((f"{name}.{key}", inner) for key, inner in value.items() if isinstance(inner, Tensor))

@@ -2,6 +2,8 @@
 
 import inspect
 import weakref
+from collections import UserDict
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 
@@ -11,6 +13,7 @@ from torch import nn
 
 from memlab import measure, predict
 from memlab.categories import Category
+from memlab.tracking.variables import variables
 
 
 def train(device, *, batch_size=8):
@@ -108,6 +111,29 @@ def test_to_name_tensors_keeps_none_alive(run):
     trace = run(train)
     assert seen == [None, None]
     assert not [storage for storage in trace.storages if storage.variable == "logits"]
+
+
+def test_only_values_of_what_may_be_a_batch_are_looked_at():
+    tensor = torch.ones(1)
+
+    class Shelf(Mapping):
+        def __getitem__(self, name):
+            raise AssertionError("it would be read from a file")
+
+        def __iter__(self):
+            return iter(["a"])
+
+        def __len__(self):
+            return 1
+
+    def loop():
+        batch, outputs = {"ids": tensor, "name": "text"}, UserDict(logits=tensor)
+        vocabulary, shelf = dict.fromkeys(range(1000), tensor), Shelf()
+        yield batch, outputs, vocabulary, shelf
+
+    running = loop()
+    next(running)
+    assert {name for name, _ in variables(running.gi_frame)} == {"tensor", "batch.ids", "outputs.logits"}
 
 
 def test_a_loop_that_takes_its_variables_as_a_dictionary_keeps_it():
