@@ -139,6 +139,8 @@ class Explanation:
         ]
         figures = capital(", ".join(filter(None, parts)))
         reason = _REASONS[self.reason]
+        if self.reason == "full" and self.asked and (self.free or 0) + (self.unallocated or 0) >= self.asked:
+            reason = "so the card is full of tensors: what is free is enough in all, but in small pieces between them"
         return (
             f"PyTorch asked for {asked}. {figures}, {reason}." if figures else f"PyTorch asked for {asked}, {reason}."
         )

@@ -107,6 +107,16 @@ def test_the_paragraph_says_them():
     )
 
 
+@pytest.mark.parametrize(("asked", "is_enough"), [(512, True), (1024, False)])
+def test_crumbs_that_would_be_enough_together_do_not_make_a_full_card_fragmented(asked, is_enough):
+    said = explain(
+        f"Tried to allocate {asked}.00 MiB. GPU 0 has a total capacity of 14.56 GiB of which 454.44 MiB is free. "
+        "Of the allocated memory 13.57 GiB is allocated by PyTorch, and 440.00 MiB is reserved by PyTorch but unallocated."
+    )
+    assert said.reason == "full"
+    assert ("in small pieces between them" in said.paragraph) is is_enough
+
+
 def test_a_message_is_found_in_a_log_however_it_is_broken():
     text = SAID[7][0].replace(" of ", "\n of\t")
     log = f"Epoch 1: 100 it/s\nTraceback (most recent call last):\n  File ...\n{text}\n\n{SAID[0][0]}"

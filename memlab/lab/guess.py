@@ -11,6 +11,7 @@ from memlab.lab import guesses, questions
 from memlab.units import format_bytes, parse_bytes
 
 NEXT = "Now run the next cell."
+ASK = "Write your answer into the box", "Choose an answer"  # without choices and with
 WHY = "Why? Guess first, then open."
 LATER = "A picture that shows why comes here once you have guessed."
 MIME = "application/vnd.memlab.guess+json"  # the question and the truth, of which a page makes a form
@@ -114,7 +115,8 @@ class Guess:
         from memlab.lab.elements import show
         from memlab.lab.guess_box import GuessBox
 
-        questions.add(self.question, self._revealed)
+        offered = f" ({', '.join(self.choices)})" if self.choices else ""
+        questions.add(f"{self.question}{offered}", self._revealed)
         box = GuessBox(self.question, self.choices, answer=lambda value: self.answer(value).judgement(""))
         show(box, str(self), {"text/markdown": self._repr_markdown_()})
 
@@ -127,7 +129,9 @@ class Guess:
     def judgement(self, bold: str) -> str:
         """Return what is known so far, as a text; the verdict between two of ``bold``."""
         if self.actual is None or (self._open and not self.answers):
-            return f"{self._said()} {NEXT}" if self.answers else "Write your answer into the box, and only then go on."
+            return (
+                f"{self._said()} {NEXT}" if self.answers else f"{ASK[self.choices is not None]}, and only then go on."
+            )
         truth = self._truth(self.actual)
         if not self.answers:
             return " ".join(filter(None, (self._late, f"{truth}.")))
@@ -138,7 +142,9 @@ class Guess:
         return f"It is {self._text(actual)}"
 
     def _revealed(self) -> str:
-        return f"{self._truth(self.actual)}." if self.actual is not None else "Run the cell that reveals it first."
+        return (
+            f"{self._truth(self.actual)}." if self.actual is not None else "The cell that reveals it has not run yet."
+        )
 
     def _text(self, answer: int | str) -> str:
         return str(answer) if self.choices else format_bytes(int(answer))
@@ -194,7 +200,7 @@ class Revelation:
         if self._is_told:
             return self.guess.judgement(bold)
         return (
-            f"{bold}Guess first.{bold} Write your answer into the box above, then run this cell again. "
+            f"{bold}Guess first.{bold} {ASK[self.guess.choices is not None]} above, then run this cell again. "
             "(In front of a class, `reveal(..., for_all=True)` tells it at once.)"
         )
 

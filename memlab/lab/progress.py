@@ -51,6 +51,6 @@ def seconds_left(steps: Sequence[Step], count: int) -> float | None:
 
 
 def stop_text(steps: Sequence[Step], count: int) -> str:
-    """The words on the button that ends a run: ``Stop · step 35 of 60 · 4 s``."""
+    """The words on the button that ends a run: ``Stop · 35 of 60 · 4 s``."""
     left = seconds_left(steps, count)
-    return " · ".join(["Stop", f"step {len(steps)} of {count}", *([format_seconds(left)] if left else [])])
+    return " · ".join(["Stop", f"{len(steps)} of {count}", *([format_seconds(left)] if left else [])])

@@ -113,5 +113,8 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _readable(letters: Tensor) -> str:
-    text = bytes(letters.tolist()).decode("ascii", errors="replace")
-    return "".join({" ": "·", "\n": "↵"}.get(letter, letter if letter.isprintable() else "?") for letter in text)
+    text = bytes(letters.tolist()).decode("latin-1")
+    shown = (letter if letter.isascii() and letter.isprintable() else "?" for letter in text)
+    return "".join(
+        {" ": "·"}.get(letter, letter) if raw != "\n" else "↵" for raw, letter in zip(text, shown, strict=True)
+    )

@@ -312,7 +312,8 @@ class Session:
                 self._finished.append(trace)
                 self.screen.show(rows=add(self.screen.rows, trace, self.choices.keys()))
                 self._log(trace)
-            words = Words(ending(trace, self.steps, stopping.is_set()))
+            back = f" To predict {before} again, choose it under model." if before else ""
+            words = Words(ending(trace, self.steps, stopping.is_set()) + back)
             return trace
         except BaseException as error:
             words = Words(failure_sentence(error, self._train), alert=True)

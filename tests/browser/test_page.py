@@ -225,7 +225,11 @@ def test_out_of_memory_shows_the_request_that_failed(browser):
 def test_present_mode_reveals_the_questions_of_the_page_at_a_key(browser):
     browser.get_by_role("button", name="Present").click()
     asked = browser.locator(".memlab-question")
-    texts = [*(question.question for question in QUESTIONS.values()), "Claim: “It rains”"]
+    asked_of = [
+        f"{question.question} ({', '.join(question.choices)})" if question.choices else question.question
+        for question in QUESTIONS.values()
+    ]
+    texts = [*asked_of, "Claim: “It rains”"]
     told = [None, "It is 4.00 GiB.", None, "It is weights.", None, "False. It is dry."]
     for text, answer in zip([text for text in texts for _ in range(2)], told, strict=True):
         browser.keyboard.press("q")

@@ -384,7 +384,7 @@ def test_where_nobody_points_the_largest_categories_of_the_peak_are_told(draw, b
     assert "start of the step" in answer.inner_text()
     assert "at the peak" not in answer.inner_text()
     draw(replace(NAMED, oom=OOM))
-    assert "where memory ran out" in answer.inner_text()
+    assert "where memory ran out · forward of blocks.0" in answer.inner_text()  # as its sentence has it
 
 
 def test_of_each_category_the_largest_tensor_is_told(draw, browser):
@@ -403,6 +403,38 @@ def test_a_tensor_is_called_what_the_loop_calls_it_and_by_what_made_it(draw, bro
     said = browser.locator(".memlab-answer li").inner_text()
     assert "logits (blocks.0.mlp mm)" in said
     assert "allocated now, freed in 30 ms in backward" in said
+
+
+@pytest.mark.parametrize(("away", "is_peak"), [(5, True), (9, False)])
+def test_near_the_peak_it_is_the_peak_that_is_asked(draw, browser, away, is_peak):
+    draw(trace_of(300))
+    found = browser.evaluate(
+        """away => {
+            const { chart } = picture, box = chart.box.getBoundingClientRect();
+            return chart.at({ clientX: box.left + chart.x(chart.step.summit) - away });
+        }""",
+        away,
+    )
+    assert (found == 300) is is_peak
+
+
+def test_differences_that_nobody_would_see_are_told_together(draw, browser):
+    smaller = replace(
+        NAMED, start={**NAMED.start, Category.PARAMETER: 32 * MIB - 100, Category.OPTIMIZER_STATE: 32 * MIB}
+    )
+    draw(NAMED, smaller)
+    assert browser.locator(".memlab-difference tr").all_inner_texts() == [
+        "optimizer state\t+32.0 MiB",
+        "all else\t+100 B",
+    ]
+
+
+def test_where_no_question_was_shown_that_is_said(draw, browser):
+    draw(NAMED)
+    browser.evaluate("picture.showQuestions([]); picture.turned = 0; picture.nextQuestion()")
+    assert "run their cells" in browser.locator(".memlab-question").text_content()
+    browser.evaluate("picture.nextQuestion(); picture.nextQuestion()")
+    assert browser.locator(".memlab-question").text_content() == ""
 
 
 def test_what_is_allocated_where_somebody_points_stands_at_the_cursor(draw, browser):

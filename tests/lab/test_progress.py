@@ -60,13 +60,13 @@ def test_what_is_left_takes_as_long_as_the_newest_steps():
 def test_what_is_not_known_is_not_said():
     assert seconds_left([], 10) is None
     assert seconds_left([replace(STEPS[0], seconds=None)], 10) is None
-    assert stop_text([], 60) == "Stop · step 0 of 60"
-    assert stop_text([replace(STEPS[0], seconds=None)], 60) == "Stop · step 1 of 60"
+    assert stop_text([], 60) == "Stop · 0 of 60"
+    assert stop_text([replace(STEPS[0], seconds=None)], 60) == "Stop · 1 of 60"
 
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(70, "Stop · step 35 of 70 · 3.5 s"), (35, "Stop · step 35 of 35"), (1235, "Stop · step 35 of 1235 · 120 s")],
+    [(70, "Stop · 35 of 70 · 3.5 s"), (35, "Stop · 35 of 35"), (1235, "Stop · 35 of 1235 · 120 s")],
 )
 def test_the_button_counts_the_steps_and_the_time_that_is_left(count, words):
     assert stop_text(steps(*[0.1] * 35), count) == words

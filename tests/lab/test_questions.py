@@ -20,10 +20,10 @@ def test_guesses_and_claims_in_the_order_in_which_they_were_shown():
     assert questions.questions() == [
         ["How much?", "It is 4.00 GiB."],
         ["Claim: “It rains”", "True when drops fell."],
-        ["Which?", "Run the cell that reveals it first."],
+        ["Which? (weights, activations)", "The cell that reveals it has not run yet."],
     ]
     choice.reveal("weights")  # nobody has guessed: in front of a class they guess aloud
-    assert questions.questions()[2] == ["Which?", "It is weights."]
+    assert questions.questions()[2] == ["Which? (weights, activations)", "It is weights."]
 
 
 def test_a_cell_that_is_run_again_asks_once_and_gives_the_newest_answer():

@@ -67,7 +67,7 @@ def test_stop_ends_all_ranks(monkeypatch, tmp_path):
     session = make(faulty.train, [2], steps=10**6)
     job = session.start()
     wait_for(lambda: session.screen.run is not None)
-    assert re.match(r"Stop · step \d+ of 1000000", session.screen.action)
+    assert re.match(r"Stop · \d+ of 1000000", session.screen.action)
     session.stop()
     assert len(job.result(SOON).steps) >= 1
     assert session.screen.status.text.startswith("Stopped after ")

@@ -118,7 +118,7 @@ def test_stop_ends_a_run():
     job = session.start()
     assert session.screen.action == "Stop"
     slow.step.release()
-    wait_for(lambda: session.screen.action.startswith("Stop · step 1 of 100"))
+    wait_for(lambda: session.screen.action.startswith("Stop · 1 of 100"))
     assert (len(session.screen.run["losses"]), session.screen.run["going"]) == (1, True)
     session.stop()
     assert status(session) == "Stopping."
@@ -450,7 +450,7 @@ def test_the_time_left_is_said_only_while_a_run_goes_on():
     job = session.start()
     assert session.screen.action == "Stop"
     slow.step.release()
-    wait_for(lambda: re.fullmatch(r"Stop · step 1 of 2 · [\d.]+ (us|ms|s)", session.screen.action))
+    wait_for(lambda: re.fullmatch(r"Stop · 1 of 2 · [\d.]+ (us|ms|s)", session.screen.action))
     slow.step.release()
     job.result(SOON)
     assert session.screen.action == "Run"

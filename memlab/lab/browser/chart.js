@@ -136,7 +136,8 @@ class Chart {
   // The moment below the pointer: of those drawn at its pixel the one with the most allocated.
   at(event) {
     if (!this.step) return null;
-    const part = this.part(event);
+    const part = this.part(event), { summit } = this.step;
+    if (Math.abs(this.xs[summit] - part) * this.width < 6) return summit;
     const near = 1.5 / this.width;
     let best = 0, distance = Infinity, highest = -1;
     for (let m = 0; m <= this.step.count; m++) {
@@ -383,7 +384,9 @@ class Chart {
       life = `<rect class="memlab-life" x="${from}" y="${this.bottom + 1}" width="${Math.max(to - from, 2)}" height="5" fill="${colorOf(largest.category)}"/>`;
     }
     const isRight = x > this.left + 0.75 * this.width;
-    const bytes = moment === step.summit ? "" : this.write(formatBytes(here), x + (isRight ? -8 : 8), y - 0.5 * this.size, isRight ? "end" : "start", "memlab-bold");
+    const top = this.summit(step), isNear = Math.abs(top.x - x) < 8 * this.size && Math.abs(top.y - y) < 3 * this.size; // of its text
+    const base = y + (isNear ? 3.2 : -0.5) * this.size;
+    const bytes = moment === step.summit ? "" : this.write(formatBytes(here), x + (isRight ? -8 : 8), base, isRight ? "end" : "start", "memlab-bold");
     this.cursor.innerHTML = this.xs[moment] < 0 || this.xs[moment] > 1 ? "" : `<line x1="${x}" x2="${x}" y1="${STRIP}" y2="${this.bottom}"/><circle cx="${x}" cy="${y}" r="4"/>${bytes}${life}`;
   }
 }

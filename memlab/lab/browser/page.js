@@ -174,7 +174,8 @@ function questionsOf(lesson) {
   return [...lesson.querySelectorAll(".memlab[data-guess], details")].flatMap((box) => {
     if (box.dataset.guess) {
       const { question, choices, actual } = JSON.parse(box.dataset.guess);
-      return [[question, `It is ${choices ? actual : formatBytes(actual)}.`]];
+      const offered = choices ? ` (${choices.join(", ")})` : "";
+      return [[`${question}${offered}`, `It is ${choices ? actual : formatBytes(actual)}.`]];
     }
     const [vote, ...verdict] = box.children; // as memlab/lab/claim.py has them, behind the claim
     if (!vote?.textContent.startsWith("True, true when")) return [];

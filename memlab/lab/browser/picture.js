@@ -22,7 +22,7 @@ class Picture {
     this.presentButton = pressable("Present", "As large as the window; Escape ends it", () => this.present());
     toolbar.append(this.wholeButton, this.pinButton, this.axisButton, pressable("Replay", "Go through the step once", () => this.replay()), this.questionButton, this.presentButton);
     const over = element("div", { class: "memlab-over" }, part("settings"), toolbar);
-    const stage = element("div", { class: "memlab-stage" }, over, part("head"), this.chart.box, part("legend"));
+    const stage = element("div", { class: "memlab-stage" }, over, part("head"), part("why", "p"), this.chart.box, part("legend"));
     const code = part("code", "pre", { tabindex: 0, "aria-label": "the training loop" });
     part("brief", "p"); // of what somebody points at, where what stands beside the chart may be out of sight
     const aside = part("aside");
@@ -119,6 +119,8 @@ class Picture {
         type: "button", "aria-pressed": String(this.alone === name), title: `${plural(name)}: ${MEANINGS[name]}. Press to see them alone, or all again`,
         onclick: () => { this.alone = this.alone === name ? null : name; this.draw(); this.focusLegend(name); },
       }, element("i", { style: `background:${colorOf(name)}` }), plural(name))));
+    // In Present, where the sentence has no room: what surprises, or CUDA's words
+    this.why.textContent = trace.oom?.message ? trace.oom.message.split(" Including ")[0] : trace.notes.join(". ");
     this.differences();
   }
 
@@ -181,12 +183,16 @@ class Picture {
     if (!a) return this.difference.replaceChildren();
     const here = step.atPeak(), there = a.step.atPeak();
     const known = CATEGORIES.filter((name) => here.get(name) || there.get(name));
-    const changes = known.map((name) => [name, (here.get(name) ?? 0) - (there.get(name) ?? 0)]).filter(([, change]) => change);
+    const all = known.map((name) => [name, (here.get(name) ?? 0) - (there.get(name) ?? 0)]);
+    const least = Math.max(step.peak, a.step.peak) / 500; // less is not worth a line
+    const changes = all.filter(([, change]) => Math.abs(change) > least);
+    const rest = all.reduce((sum, [, change]) => sum + (Math.abs(change) > least ? 0 : change), 0);
+    const signed = (change) => `${change > 0 ? "+" : "−"}${formatBytes(Math.abs(change))}`;
     changes.sort(([, one], [, other]) => Math.abs(other) - Math.abs(one));
     const row = (text, ...head) => element("tr", {}, element("th", { scope: "row" }, ...head), element("td", {}, text));
     const rows = changes.map(([name, change]) =>
-      row(`${change > 0 ? "+" : "−"}${formatBytes(Math.abs(change))}`, element("i", { style: `background:${colorOf(name)}` }), plural(name)));
-    if (changes.length < known.length) rows.push(row("same", changes.length ? "all else" : "every category"));
+      row(signed(change), element("i", { style: `background:${colorOf(name)}` }), plural(name)));
+    if (changes.length < known.length) rows.push(row(rest ? signed(rest) : "same", changes.length ? "all else" : "every category"));
     this.difference.replaceChildren(element("table", {}, element("caption", {}, "B against A, at their peaks"), element("tbody", {}, ...rows)));
   }
 
@@ -212,13 +218,16 @@ class Picture {
     const whole = this.alone ? step.series.get(this.alone)[moment] : step.allocated[moment];
     const summit = step.trace.oom ? "where memory ran out" : "at the peak";
     const at = step.seconds[step.count] ? formatSeconds(step.seconds[moment]) : "";
-    const title = [asked ? at : summit, step.placeOf(moment)].filter(Boolean).join(" · ");
+    const { oom } = step.trace;
+    const failed = oom && moment === step.count ? `${oom.phase} of ${oom.module || oom.op}` : step.placeOf(moment);
+    const title = [asked ? at : summit, failed].filter(Boolean).join(" · ");
     const known = element("span", { class: "memlab-count" }, alive.length ? ` in ${counted(alive.length, "tensor")}` : "");
     const rows = this.alone ? alive.slice(0, 4).map((one, rank) => this.tensor(one, moment, asked && !rank))
       : this.categories(alive, moment, asked);
     this.answer.replaceChildren(
+      element("code", {}, this.lineAt(moment).trim()), // where the code has no room
       element("b", {}, title),
-      element("p", {}, `${asked ? this.happened(moment) : ""}alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}`, known, this.alone && alive.length ? ", the largest:" : ""),
+      element("p", {}, element("span", { class: "memlab-happened" }, asked ? this.happened(moment) : ""), `alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}`, known, this.alone && alive.length ? ", the largest:" : ""),
       element("ul", {}, ...rows),
       ...(asked ? [] : [element("p", { class: "memlab-quiet" }, "Point at the chart, or press Tab and the arrow keys, to ask of another moment.")]),
     );
@@ -240,7 +249,7 @@ class Picture {
     const groups = Map.groupBy(alive, (one) => one.category);
     const sum = (tensors) => tensors.reduce((bytes, { count }) => bytes + count, 0);
     const sorted = [...groups].map(([name, tensors]) => [name, tensors, sum(tensors)]).sort(([, , one], [, , other]) => other - one);
-    return sorted.slice(0, 4).map(([name, [largest, ...others], bytes]) => {
+    return sorted.slice(0, this.root.closest(".memlab-present") ? 6 : 4).map(([name, [largest, ...others], bytes]) => {
       const { name: text, shape } = this.step.describe(largest.place);
       const many = others.length ? `${formatBytes(largest.count)}, the largest of ${others.length + 1}` : "";
       return this.row(name, plural(name), bytes, [text, shape, many], this.life(largest, moment), asked && largest === alive[0]);
@@ -269,6 +278,11 @@ class Picture {
     const since = !born ? "older than the step" : born === moment ? "allocated now" : `allocated ${apart(born, moment)} ago in ${step.text("phase", born - 1)}`;
     const until = freed === null ? step.trace.oom ? "alive when memory runs out" : "outlives the step" : `freed in ${apart(moment, freed)} in ${step.text("phase", freed - 1)}`;
     return `${since}, ${until}`;
+  }
+
+  lineAt(moment) {
+    const number = moment ? this.step.trace.events.line[moment - 1] : 0;
+    return this.source?.lines[number - this.source.first] ?? "";
   }
 
   highlight(moment) {
@@ -396,9 +410,11 @@ class Picture {
 
   // A question, then its answer, then the next one; after the last the chart alone.
   nextQuestion() {
-    const place = this.turned++, [question, answer] = this.questions[place >> 1] ?? [];
+    const none = [["No guess and no claim has been shown yet: run their cells in the notebook first.", ""]];
+    const asked = this.questions.length ? this.questions : none;
+    const place = this.turned++, [question, answer] = asked[place >> 1] ?? [];
     if (!question) this.turned = 0;
-    this.question.replaceChildren(...(question ? [element("p", {}, question), ...(place % 2 ? [element("p", {}, element("b", {}, answer))] : [])] : []));
+    this.question.replaceChildren(...(question ? [element("p", {}, question), ...(place % 2 && answer ? [element("p", {}, element("b", {}, answer))] : [])] : []));
   }
 
   // Arrow keys move the first slider where nothing else waits for them
@@ -406,7 +422,7 @@ class Picture {
     const panel = this.root.closest(".memlab");
     if (event.key === "Escape" && this.chart.pinned) this.chart.leave();
     else if (event.key === "Escape") this.leavePresent();
-    else if (event.key.toLowerCase() === "q" && !event.ctrlKey && !event.metaKey && this.questions.length && !event.target.matches("input:not([type=range]), textarea, select")) this.nextQuestion();
+    else if (event.key.toLowerCase() === "q" && !event.ctrlKey && !event.metaKey && !event.target.matches("input:not([type=range]), textarea, select")) this.nextQuestion();
     else if (event.key.startsWith("Arrow") && (document.activeElement === document.body || !panel.contains(document.activeElement) || document.activeElement === this.presentButton)) {
       panel.querySelector('.memlab-left [role="slider"], .memlab-left input[type="range"], .memlab-controls input')?.focus();
     } else return;
