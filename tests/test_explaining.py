@@ -111,7 +111,8 @@ def test_the_paragraph_says_them():
 def test_crumbs_that_would_be_enough_together_do_not_make_a_full_card_fragmented(asked, is_enough):
     said = explain(
         f"Tried to allocate {asked}.00 MiB. GPU 0 has a total capacity of 14.56 GiB of which 454.44 MiB is free. "
-        "Of the allocated memory 13.57 GiB is allocated by PyTorch, and 440.00 MiB is reserved by PyTorch but unallocated."
+        "Of the allocated memory 13.57 GiB is allocated by PyTorch, and 440.00 MiB is reserved by PyTorch "
+        "but unallocated."
     )
     assert said.reason == "full"
     assert ("in small pieces between them" in said.paragraph) is is_enough

@@ -385,7 +385,7 @@ class Chart {
     }
     const isRight = x > this.left + 0.75 * this.width;
     const top = this.summit(step), isNear = Math.abs(top.x - x) < 8 * this.size && Math.abs(top.y - y) < 3 * this.size; // of its text
-    const base = y + (isNear ? 3.2 : -0.5) * this.size;
+    const base = Math.min(y + (isNear ? 1.6 : -0.5) * this.size, this.bottom - 4);
     const bytes = moment === step.summit ? "" : this.write(formatBytes(here), x + (isRight ? -8 : 8), base, isRight ? "end" : "start", "memlab-bold");
     this.cursor.innerHTML = this.xs[moment] < 0 || this.xs[moment] > 1 ? "" : `<line x1="${x}" x2="${x}" y1="${STRIP}" y2="${this.bottom}"/><circle cx="${x}" cy="${y}" r="4"/>${bytes}${life}`;
   }

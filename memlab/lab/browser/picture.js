@@ -184,7 +184,7 @@ class Picture {
     const here = step.atPeak(), there = a.step.atPeak();
     const known = CATEGORIES.filter((name) => here.get(name) || there.get(name));
     const all = known.map((name) => [name, (here.get(name) ?? 0) - (there.get(name) ?? 0)]);
-    const least = Math.max(step.peak, a.step.peak) / 500; // less is not worth a line
+    const least = largestOf(all.map(([, change]) => Math.abs(change))) / 100; // less is not worth a line
     const changes = all.filter(([, change]) => Math.abs(change) > least);
     const rest = all.reduce((sum, [, change]) => sum + (Math.abs(change) > least ? 0 : change), 0);
     const signed = (change) => `${change > 0 ? "+" : "−"}${formatBytes(Math.abs(change))}`;
