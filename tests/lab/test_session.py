@@ -228,7 +228,7 @@ def test_what_is_chosen_during_a_run_counts_for_the_next_and_disturbs_nothing():
 def test_what_is_chosen_after_a_run_takes_back_how_the_run_ended(choose):
     session = make(models={"Wide": {"width": 64}})
     session.run()
-    assert status(session) == "Done after 5 of 5 steps. Ready."
+    assert status(session) == "Done after 5 of 5 steps. Ready. To predict Wide again, choose it under model."
     choose(session)
     assert session.screen.status == ("Ready: Run trains 5 steps.", False)
 
@@ -248,7 +248,7 @@ def test_choosing_what_is_chosen_is_no_choice():
     session.choose("batch_size", 8)
     session.choose_card("t4")
     session.choose_model(session.model)
-    assert status(session) == "Done after 5 of 5 steps. Ready."
+    assert status(session) == "Done after 5 of 5 steps. Ready. To predict Wide again, choose it under model."
     assert session.prediction is None
 
 
