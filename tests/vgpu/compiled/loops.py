@@ -11,10 +11,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._functorch import config as functorch_config
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from memlab.nets import GPT, Llama, ViT
+from memlab.nets import GPT, Llama, ResNet, ViT
 
 HALF = torch.bfloat16
 TOKENS = 4096
@@ -82,16 +83,18 @@ def trained(
 class Layers(nn.Module):
     """Residual layers with dropout: checkpointed, or with a graph break after each."""
 
-    def __init__(self, dropout: float = 0.1, *, checkpointed: bool = False, breaks: bool = False):
+    def __init__(self, dropout: float = 0.1, *, checkpointed: bool = False, breaks: bool = False, keeps: Any = None):
         super().__init__()
         self.blocks = nn.ModuleList(
             nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Dropout(dropout), nn.Linear(1024, 256)) for _ in range(4)
         )
         self.checkpointed, self.breaks = checkpointed, breaks
+        # What a checkpoint keeps all the same, as a function of the operator.
+        self.options = {} if keeps is None else {"context_fn": partial(create_selective_checkpoint_contexts, keeps)}
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
-            x = x + (checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x))
+            x = x + (checkpoint(block, x, use_reentrant=False, **self.options) if self.checkpointed else block(x))
             if self.breaks:
                 print(end="")  # noqa: T201  # Dynamo ends its graph here
         return F.mse_loss(x, y)
@@ -103,6 +106,33 @@ def own_forwards() -> nn.Module:
     first = next(layer for layer in layers.modules() if isinstance(layer, nn.Linear))
     first.forward = lambda x: F.linear(x, first.weight, first.bias)  # type: ignore[method-assign]
     return layers
+
+
+def products_kept(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    is_product = operator in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+    return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def masked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Attention by its formula, in a spelling that the compiler does not know."""
+    future = torch.ones(query.shape[-2], query.shape[-2], dtype=torch.bool, device=query.device).triu(1)
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    return scores.masked_fill(future, -torch.inf).softmax(-1) @ value
+
+
+def added(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The same in one that it knows, so that it takes the fused operator in half precision."""
+    square = (query.shape[-2], query.shape[-2])
+    mask = torch.full(square, -torch.inf, device=query.device, dtype=query.dtype).triu(1)
+    return (query @ key.mT / query.shape[-1] ** 0.5 + mask).softmax(-1) @ value
+
+
+def attending(mix: Callable[..., torch.Tensor]) -> nn.Module:
+    """A GPT with this attention."""
+    model = small_gpt()
+    for block in model.blocks:
+        block.attention.mix = mix  # type: ignore[method-assign]
+    return model
 
 
 def rows(*counts: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -196,10 +226,31 @@ def fixed(device: Any, *, sizes: Sequence[int] = (4,), evaluates: bool = False) 
         yield loss
 
 
-def accumulated(device: Any) -> Iterator[torch.Tensor]:
-    """Gradients of two batches are added: on a card an error, for the graph of the second one writes over the first."""
+def budgeted(device: Any, *, part: float) -> Iterator[torch.Tensor]:
+    """A GPT of which the compiler may keep a part of what it would."""
+    with functorch_config.patch(activation_memory_budget=part):
+        yield from on_text(device, make=partial(small_gpt, depth=4))
+
+
+def scaled(device: Any) -> Iterator[torch.Tensor]:
+    """A GPT in float16, with a scaler of the loss."""
+    model = small_gpt().to(device)
+    optimizer, scaler = torch.optim.AdamW(model.parameters(), lr=1e-4), torch.amp.GradScaler("cuda")
+    run = torch.compile(model)
+    while True:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = run(*(part.to(device) for part in text(4, 128)))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        yield loss
+
+
+def accumulated(device: Any, mode: str | None = GRAPHED) -> Iterator[torch.Tensor]:
+    """Gradients of two batches are added: in CUDA graphs an error, for the second one's writes over the first's."""
     model = Layers().to(device)
-    run = torch.compile(model, mode=GRAPHED)
+    run = torch.compile(model, mode=mode)
     while True:
         for batch in rows(512, 512):
             loss = run(*(part.to(device) for part in batch))
@@ -239,6 +290,16 @@ LOOPS: dict[str, Callable[..., Iterator[torch.Tensor]]] = {
     "own forwards": partial(on_rows, make=own_forwards),
     "flex attention": flexible,
     "adapters": adapted,
+    "gpt masked by hand": partial(on_text, make=partial(attending, masked), autocast=torch.float16),
+    "gpt with an added mask": partial(on_text, make=partial(attending, added), autocast=torch.float16),
+    "gpt scaled": scaled,
+    "gpt with half the budget": partial(budgeted, part=0.5),
+    "gpt without a budget": partial(budgeted, part=0.0),
+    "layers accumulated": partial(accumulated, mode=None),
+    "layers checkpointed but for products": partial(
+        on_rows, make=partial(Layers, checkpointed=True, keeps=products_kept)
+    ),
+    "resnet": partial(trained, make=partial(ResNet, blocks=(1, 1), width=32), batches=[images(16, 64)]),
 }
 
 # In CUDA graphs: figures of each step, in graphs.json, which `python -m tests.cuda.graphs --write` writes.

@@ -23,7 +23,7 @@ HERE = {
         "adapters",
         "flex attention",  # whose template Triton would load to time it
     ],
-    "T4": ["llama", "loss alone"],
+    "T4": ["llama", "loss alone", "gpt with an added mask"],  # which takes the fused attention
 }
 
 
