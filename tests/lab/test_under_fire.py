@@ -24,16 +24,15 @@ BUDGETS = ("", "none", "1 KiB", "10 KiB", "15 GiB", "lots", "1,5 GiB", "-3", "1e
 CARDS = ("T4", "L4", "H100")
 
 # All that the line below the buttons may say: at rest, and while something goes on.
+BACK = r"( To predict Wide again, choose it under model\.)?"
 AT_REST = re.compile(
     rf"Ready: Run trains {STEPS} steps\.|Nothing is running: press Run to start\.|Stopped the prediction\. Ready\."
-    rf"|(Done|Stopped|Out of memory|The training loop ended) after [1-{STEPS}] of {STEPS} steps\. Ready\."
-    r"|Stopped before the first step\. Ready\."
+    rf"|(Done|Stopped|Out of memory|The training loop ended) after [1-{STEPS}] of {STEPS} steps\. Ready\.{BACK}"
+    rf"|Stopped before the first step\. Ready\.{BACK}"
     r"|(RuntimeError: mine|SystemExit: enough) .*Fix it, then run its cell and the panel's again\."
     r"|train yielded a str: yield one number, the loss of the step \(or None\)\."
 )
-ACTION = re.compile(
-    rf"Stop( · step [0-{STEPS}] of {STEPS}( · [\d.]+ (us|ms|s))?)?"
-)  # on the button, while a run goes on
+ACTION = re.compile(rf"Stop( · [0-{STEPS}] of {STEPS}( · [\d.]+ (us|ms|s))?)?")  # on the button, while a run goes on
 GOING_ON = re.compile(
     r"Predicting this run first, to compare\. Stop ends it\."
     r"|Training( the loop's own model, not Wide)?\. Stop ends the run\.|Stopping\.|Waiting for another run to end\."
