@@ -39,6 +39,11 @@ def alive(trace: Trace, moment: int) -> list[Alive]:
     return [Alive(trace.storages[one], counts[one], born.get(one)) for one in living]
 
 
+def alike(name: str) -> str:
+    """The name that modules of one kind share: ``"blocks.*.mlp"``."""
+    return re.sub(r"\b\d+\b", "*", name)
+
+
 def largest_kinds(trace: Trace, count: int) -> Iterator[str]:
     """Say what takes the most at the peak, or where memory ran out: tensors of one size that alike modules made are one
     kind, ``"12 x 96.0 MiB  blocks.*.mlp.1 gelu, 8 x 1024 x 3072 float32 (activation)"``.
@@ -46,11 +51,10 @@ def largest_kinds(trace: Trace, count: int) -> Iterator[str]:
     kinds: defaultdict[tuple[object, ...], list[Alive]] = defaultdict(list)
     for one in alive(trace, len(trace.events) if trace.oom else trace.peak_index):
         if one.name and one.storage.category is not Category.WORKSPACE:
-            alike = re.sub(r"\b\d+\b", "*", one.name)
-            kinds[alike, one.bytes, *one.storage[1:4]].append(one)
+            kinds[alike(one.name), one.bytes, *one.storage[1:4]].append(one)
     for group in sorted(kinds.values(), key=lambda group: -len(group) * group[0].bytes)[:count]:
         first = group[0]
-        name = first.name if len(group) == 1 else re.sub(r"\b\d+\b", "*", first.name)
+        name = first.name if len(group) == 1 else alike(first.name)
         shape = " x ".join(map(str, first.storage.shape))
         what = ", ".join(filter(None, [name, f"{shape} {first.storage.dtype}".strip()]))
         yield f"{len(group):>4} x {format_bytes(first.bytes):>8}  {what} ({first.storage.category})"

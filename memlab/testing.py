@@ -5,7 +5,6 @@ loads this module where memlab is installed.
 """
 
 import json
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -116,12 +115,12 @@ def summary(trace: "Trace") -> dict[str, Any]:
 
 
 def _largest(trace: "Trace") -> Iterator[tuple[str, int]]:
-    from memlab.alive import alive
+    from memlab.alive import alike, alive
 
     counts: Counter[str] = Counter()
     for one in alive(trace, trace.peak_index):
         name = one.storage.name.rpartition(".")[0] if one.storage.name else one.born.module if one.born else ""
-        kind = re.sub(r"\b\d+\b", "*", name)
+        kind = alike(name)
         counts[f"{one.storage.category.plural} of {kind}" if kind else one.storage.category.plural] += one.bytes
     largest = counts.most_common(PARTS)
     yield from largest

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memlab.alive import largest_kinds
 from memlab.files import write_atomically
 from memlab.text import capital
 from memlab.units import format_bytes
 
-KINDS = 5  # of tensors that are named
-
 if TYPE_CHECKING:
     from memlab.trace import Trace
+
+KINDS = 5  # of tensors that are named
 
 
 def output_file(text: str) -> Path:
@@ -82,8 +83,6 @@ def report(title: str, trace: "Trace", source: str) -> Iterator[str]:
 
 
 def _largest(trace: "Trace") -> Iterator[str]:
-    from memlab.alive import largest_kinds  # here: it loads PyTorch, which a command's help does without
-
     kinds = list(largest_kinds(trace, KINDS))
     if kinds:
         yield from ("", "the largest tensors then", *kinds)

@@ -114,7 +114,5 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 def _readable(letters: Tensor) -> str:
     text = bytes(letters.tolist()).decode("latin-1")
-    shown = (letter if letter.isascii() and letter.isprintable() else "?" for letter in text)
-    return "".join(
-        {" ": "·"}.get(letter, letter) if raw != "\n" else "↵" for raw, letter in zip(text, shown, strict=True)
-    )
+    seen = {" ": "·", "\n": "↵"}
+    return "".join(seen.get(one, one if one.isascii() and one.isprintable() else "?") for one in text)
