@@ -21,7 +21,7 @@ COLORS = {
     REST: CATEGORY_COLORS[Category.WORKSPACE],
 }
 STAYING = (Category.PARAMETER, Category.BUFFER, Category.GRADIENT, Category.OPTIMIZER_STATE)
-SEEN = 0.04  # of the highest bar: a smaller piece has no number
+SEEN = 0.06  # of the highest bar: a label is as high
 
 
 def split(traces: Mapping[str, Trace], *, title: str) -> Picture:

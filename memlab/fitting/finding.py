@@ -142,6 +142,7 @@ class _Search:
             nearest=None if rows else min(ends, key=lambda end: end.needed, default=None),
             refused=tuple(self._refused),
             wished=self._grid.first,
+            axis=self._grid.axis,
             notes=tuple(self._notes()),
             tried=self._tried,
             combinations=self._grid.size,

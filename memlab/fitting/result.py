@@ -56,6 +56,7 @@ class Fit:
         nearest: where nothing fits, what needs the least memory, on a card that has it.
         refused: what the loop itself refused.
         wished: the first of each menu and the top of the range.
+        axis: the setting that has a range, or ``""``.
         notes: sentences about the choices.
         tried: how many predictions it took.
         combinations: how many there are.
@@ -69,6 +70,7 @@ class Fit:
     nearest: Candidate | None
     refused: tuple[Refused, ...]
     wished: Mapping[str, Any]
+    axis: str
     notes: tuple[str, ...]
     tried: int
     combinations: int
@@ -92,15 +94,22 @@ class Fit:
         return "interrupted before anything was known"
 
     def _fitting(self, best: Candidate) -> str:
-        wished = [f"{name} {value!r}" for name, value in self.wished.items() if best.settings[name] != value]
-        instead = f" instead of {' and '.join(wished)}" if wished else ", as wished"
+        wished = [
+            f"{name} {'up to ' * (name == self.axis)}{value!r}"
+            for name, value in self.wished.items()
+            if best.settings[name] != value
+        ]
+        instead = f" (asked for: {', '.join(wished)})" if wished else ", as asked for"
         chosen = f"{words(best.settings)}{instead}: " if self.wished else ""
-        what = "a sample" if best.samples else "a step"
-        time = f"probably {format_seconds(best.seconds)} {what}"
+        time = f"probably {format_seconds(best.seconds)} {self._unit}"
         least, most, fits = ("at least ", "at most ", "may fit") if best.trace.is_lower_bound else ("", "", "fits")
         room = f"{least}{format_bytes(best.needed)} of {format_bytes(self.room)} on {self.device}"
         spare = f"{most}{format_bytes(self.room - best.needed)} to spare"
         return f"{fits}: {chosen}{room}, {spare}, {time}"
+
+    @property
+    def _unit(self) -> str:
+        return "a sample" if self.best is not None and self.best.samples else "a step"
 
     def _lacking(self, nearest: Candidate) -> str:
         trace = nearest.trace
@@ -122,6 +131,8 @@ class Fit:
     def lines(self) -> Iterator[str]:
         """The result as lines of text."""
         yield f"{capital(self.sentence)}."
+        if self.rows:
+            yield f"{self._unit:>8}{'reserved':>10}  settings"
         for row in self.rows:
             time = f"{format_seconds(row.seconds):>8}"
             yield f"{time}{format_bytes(row.needed):>10}  {words(row.settings)}"

@@ -154,7 +154,9 @@ class Challenge:
         for step, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
             if ours is None or theirs is None or not math.isclose(ours, theirs, rel_tol=self.tolerance):
                 found_text = "not given" if ours is None else f"{ours:.6g}"
-                return False, f"Result: the loss of step {step} is {found_text}, the baseline's is {theirs:.6g}."
+                told = f"the loss of step {step} is {found_text}, the baseline's is {theirs:.6g}"
+                far = f": more than {100 * self.tolerance:.3g}% apart" if self.tolerance > ROUNDING else ""
+                return False, f"Result: {told}{far}."
         return True, f"Result: {self._sameness} in all {len(expected)} steps."
 
     @property

@@ -234,7 +234,7 @@ class Forecast:
 
     def _say(self, case: Case, trace: Trace, before: Trace | None, warning: str, name: str = "") -> None:
         name += f"{other_model(case.model)}, " if other_model(case.model) else ""
-        sentence = prediction_summary(trace, before, warning, name=name, budget=self._budget())
+        sentence = prediction_summary(trace, before, warning, name=name, names=self._choices, budget=self._budget())
         self._screen.show(sentence=sentence)
 
     def _same_model(self, trace: Trace, other: Trace) -> bool:

@@ -7,6 +7,7 @@ from itertools import islice
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from memlab.data import image_batches
 from memlab.nets import GPT, ResNet, ViT
@@ -15,7 +16,8 @@ from memlab.tracking.compiling import as_written
 LETTERS = 40  # of the line that is read
 DIGITS = 12
 BYTES = 256  # the vocabulary of a GPT that reads text, and not other tokens
-GOES_ON = 60  # letters that a run's last sample writes by itself
+GOES_ON = 40  # letters that a run's last sample writes by itself
+TEMPERATURE = 0.6
 LINE = b"    def __init__(self, name=None, value=0):\n"  # as in nearly every file of the corpus
 
 
@@ -48,10 +50,13 @@ def _text(model: GPT, is_last: bool) -> Iterator[str]:
     letters = torch.frombuffer(bytearray(LINE), dtype=torch.uint8).long()
     letters = letters[: min(LETTERS, model.position_embedding.num_embeddings) + 1]
     random = torch.Generator().manual_seed(0)
+    logits = _logits(model, letters[None, :-1])[0].float()
     yield f"reads:   {_readable(letters[1:])}"
-    yield f"guesses: {_readable(_drawn(_logits(model, letters[None, :-1])[0], random))}"
+    yield f"guesses: {_readable(_drawn(logits, random))}"
     if is_last:
         yield f"writes:  {_readable(_continued(model, letters, random))}"
+    perplexity = cross_entropy(logits, letters[1:]).exp()
+    yield f"perplexity: {perplexity:.3g}, of {BYTES} letters to choose from"
 
 
 def _continued(model: GPT, letters: Tensor, random: torch.Generator) -> Tensor:
@@ -62,8 +67,8 @@ def _continued(model: GPT, letters: Tensor, random: torch.Generator) -> Tensor:
 
 
 def _drawn(logits: Tensor, random: torch.Generator) -> Tensor:
-    """A letter of each row, as likely as the model takes it to be: the likeliest would long be a space everywhere."""
-    return logits.float().softmax(-1).multinomial(1, generator=random)[:, 0]
+    """A letter of each row: the likeliest would long be a space everywhere, and at temperature 1 most are rare ones."""
+    return (logits.float() / TEMPERATURE).softmax(-1).multinomial(1, generator=random)[:, 0]
 
 
 def _digits(model: nn.Module) -> str:

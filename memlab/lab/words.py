@@ -2,7 +2,7 @@
 
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from memlab.categories import Category
@@ -12,9 +12,10 @@ from memlab.protocol import Train, line_of
 from memlab.text import capital, message
 from memlab.trace import Trace
 from memlab.tracking.tracker import COMPILED
-from memlab.units import GIB, format_bytes, three_digits
+from memlab.units import GIB, MIB, format_bytes, three_digits
 
 MUCH_OF_A_HOST = 2 * GIB  # bytes; free Colab hosts have 12.7 GiB, and PyTorch with its libraries takes one or two
+WORTH_TELLING = 512 * MIB  # bytes of the host's memory, where they are not the weights before they move to the card
 ABOUT = "about this, until it is predicted exactly"  # said of :func:`memlab.lab.preview.between`
 
 
@@ -34,9 +35,24 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
 
 
 def prediction_summary(
-    trace: Trace, before: Trace | None, warning: str = "", *, name: str = "", budget: int | None = None
+    trace: Trace,
+    before: Trace | None,
+    warning: str = "",
+    *,
+    name: str = "",
+    names: Collection[str] = (),
+    budget: int | None = None,
 ) -> str:
-    """Return what would happen on the card, compared with the prediction before; ``warning`` is a further sentence."""
+    """Return what would happen on the card, compared with the prediction before.
+
+    Args:
+        trace: the prediction.
+        before: the one before, None if there is none to compare it with.
+        warning: a further sentence.
+        name: what begins the first sentence, as the model's name.
+        names: the settings that a control sets.
+        budget: bytes.
+    """
     of_what = f"{name}predicted for {_a(trace.device)}: "
     if trace.oom and not trace.oom.has_enough_free:
         # CUDA's words have what was asked for. Its further sentences are ten lines on a projector; the trace has them.
@@ -55,11 +71,27 @@ def prediction_summary(
         words.append(
             f"PyTorch would reserve {'at least ' * trace.is_lower_bound}{format_bytes(trace.peak_reserved)} of the card"
         )
-    if (held := trace.host_peak or 0) >= MUCH_OF_A_HOST:
-        words.append(f"Tensors take up to {format_bytes(held)} of the host's memory")
-    if before is not None and before.device == trace.device and _chosen(before) != _chosen(trace):
-        words.append(_comparison(trace, before, "the settings before"))
+    if _fills_the_host(trace):
+        words.append(f"Tensors take up to {format_bytes(trace.host_peak or 0)} of the host's memory")
+    if before is not None and before.device == trace.device and (changed := _changed(trace, before, names)):
+        words.append(_comparison(trace, before, f"the {format_bytes(before.peak_allocated)} of {changed}"))
     return _sentences(words)
+
+
+def _fills_the_host(trace: Trace) -> bool:
+    """Return whether the host holds much, or more than the weights before they move to the card."""
+    held, weights = trace.host_peak or 0, trace.by_category.get(Category.PARAMETER, 0)
+    return held >= MUCH_OF_A_HOST or (held >= WORTH_TELLING and held > 1.5 * weights)
+
+
+def _changed(trace: Trace, before: Trace, names: Iterable[str]) -> str:
+    """What the settings were that have changed: ``batch 8, precision fp32``."""
+    now = settings_of(trace)
+    return ", ".join(
+        setting_text(name, value)
+        for name, value in settings_of(before).items()
+        if name in names and now.get(name) != value
+    )
 
 
 def heading(trace: Trace, names: Iterable[str], model: str = "") -> str:
@@ -123,10 +155,6 @@ def recorded_summary(trace: Trace) -> str:
     if trace.seconds_per_step is not None:
         words.append(f"A step took {1000 * trace.seconds_per_step:.3g} ms there")
     return _sentences(words)
-
-
-def _chosen(trace: Trace) -> tuple[object, ...]:
-    return trace.settings, trace.world_size, trace.rank
 
 
 def _sends(trace: Trace) -> str:

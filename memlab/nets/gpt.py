@@ -6,9 +6,20 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from memlab.errors import BadValue
 from memlab.nets.checkpointing import run_layers
 
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def _check_heads(width: int, heads: int) -> None:
+    """Refuse a width that heads cannot share.
+
+    Raises:
+        BadValue: it is not a multiple of ``heads``.
+    """
+    if width % heads:
+        raise BadValue(f"width={width} does not divide among heads={heads}: give a multiple of {heads}.")
 
 
 class Attention(nn.Module):
@@ -16,6 +27,7 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int, causal: bool = True):
         super().__init__()
+        _check_heads(width, heads)
         self.heads = heads
         self.causal = causal
         self.qkv = nn.Linear(width, 3 * width)

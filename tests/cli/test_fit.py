@@ -39,7 +39,7 @@ def test_what_fits_is_printed_and_progress_goes_to_standard_error(loop, capsys):
     assert cli.main(arguments) == 0
     out, err = capsys.readouterr()
     assert out.startswith("Fits: precision='fp16', batch_size=")
-    assert "instead of precision 'fp32' and batch_size 64" in out
+    assert "(asked for: precision 'fp32', batch_size up to 64)" in out
     assert err.startswith("1: precision='fp32', batch_size=1: ")
 
 

@@ -68,8 +68,8 @@ def test_it_says_what_was_given_up_and_by_how_much_it_fits():
     given, size = found.best.settings, found.best.settings["batch_size"]
     assert given["precision"] == "amp"
     assert size < 16
-    assert found.sentence.startswith(f"fits: precision='amp', checkpoint_every=0, batch_size={size} instead of ")
-    assert "precision 'fp32' and batch_size 16" in found.sentence
+    assert found.sentence.startswith(f"fits: precision='amp', checkpoint_every=0, batch_size={size} (asked for: ")
+    assert "precision 'fp32', batch_size up to 16" in found.sentence
     assert " of 120 MiB on T4, " in found.sentence
     assert " to spare, probably " in found.sentence
     assert str(found).splitlines()[-1] == f"{found.tried} predictions for 64 combinations."
@@ -79,7 +79,7 @@ def test_what_is_wished_may_fit():
     found = fit(train, batch_size=(1, 4))
     assert found.best.settings == {"batch_size": 4}
     assert found.tried == 2
-    assert "batch_size=4, as wished: " in found.sentence
+    assert "batch_size=4, as asked for: " in found.sentence
 
 
 def test_nothing_fits_and_why():

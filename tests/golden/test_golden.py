@@ -29,6 +29,7 @@ TRACES = {name: value for name, value in vars(traces).items() if isinstance(valu
 
 
 NAMES = ("batch_size", "precision")
+OTHER_BATCH = replace(PREDICTED, settings=PREDICTED.settings | {"batch_size": 16}, flops=2 * PREDICTED.flops)
 
 
 def listed(lines):
@@ -56,7 +57,7 @@ def test_what_the_panel_says(golden):
         "a run with notes": summary(WITH_NOTES, [], None),
         "a run that failed": summary(FAILED, [MEASURED], None),
         "a prediction": prediction_summary(PREDICTED, None),
-        "a prediction after another": prediction_summary(PREDICTED, TRACES["PREDICTED"]),
+        "a prediction after another": prediction_summary(PREDICTED, OTHER_BATCH, names=NAMES),
         "a prediction over the budget": prediction_summary(PREDICTED, None, budget=100 * MIB),
         "a prediction with notes": prediction_summary(WITH_NOTES, None),
         "a prediction that grows": prediction_summary(PREDICTED, None, unsteadiness(growing)),

@@ -405,6 +405,25 @@ def test_a_tensor_is_called_what_the_loop_calls_it_and_by_what_made_it(draw, bro
     assert "allocated now, freed in 30 ms in backward" in said
 
 
+def test_alone_tensors_of_one_size_that_alike_modules_made_stand_together(draw, browser):
+    made = [("blocks.0.mlp", 6), ("blocks.1.mlp", 6), ("head", 8), ("blocks.2.mlp", 2)]
+    events = [
+        Event(size * MIB, Category.ACTIVATION, Phase.FORWARD, module, "aten.mm", storage)
+        for storage, (module, size) in enumerate(made)
+    ]
+    shapes = {6: (6, 1024, 256), 8: (8, 1024, 256), 2: (2, 1024, 256)}
+    storages = [Storage("", shapes[size], "float32", Category.ACTIVATION, 0) for _, size in made]
+    draw(replace(NAMED, events=tuple(events), storages=tuple(storages), start={}))
+    browser.locator(".memlab-legend button", has_text="activations").click()
+    rows = [row.locator("span, b, small").all_inner_texts() for row in browser.locator(".memlab-answer li").all()]
+    told = [(name, size, words.replace("\N{MULTIPLICATION SIGN}", "x")) for name, size, words in rows]
+    assert told == [
+        ("blocks.*.mlp mm", "12.0 MiB", "2 x 6.00 MiB · 6 x 1024 x 256 float32"),
+        ("head mm", "8.00 MiB", "8 x 1024 x 256 float32"),
+        ("blocks.2.mlp mm", "2.00 MiB", "2 x 1024 x 256 float32"),
+    ]
+
+
 @pytest.mark.parametrize(("away", "is_peak"), [(5, True), (9, False)])
 def test_near_the_peak_it_is_the_peak_that_is_asked(draw, browser, away, is_peak):
     draw(trace_of(300))
@@ -511,8 +530,11 @@ def test_while_a_step_is_replayed_the_place_beside_it_is_the_cursors(draw, brows
     draw(NAMED)
     browser.evaluate("picture.replay(60, 50)")
     browser.wait_for_function("picture.chart.moment !== null")
-    told, place = browser.evaluate("[picture.answer.innerText, picture.step.placeOf(picture.chart.moment)]")
-    assert told == place
+    told, place, alive = browser.evaluate(
+        "[picture.answer.innerText, picture.step.placeOf(picture.chart.moment),"
+        " picture.step.allocated[picture.chart.moment]]"
+    )
+    assert told.split() == [*place.split(), "alive:", *format_bytes(alive).split()]
     browser.evaluate("clearInterval(picture.replaying); picture.chart.point(null)")
     assert "at the peak" in browser.locator(".memlab-answer").inner_text()
 

@@ -58,7 +58,7 @@ def test_what_was_predicted_is_shown_again_at_once_in_the_thread_that_asks(monke
     assert session.prediction == first
     assert session.screen.picture() == picture
     assert session.screen.sentence.startswith(sentence.rstrip("."))  # and then, what it is compared with
-    assert "the settings before" in session.screen.sentence
+    assert "B of batch 64" in session.screen.sentence
     session.choose("width", 32)  # another setting, card or model is another thing
     session.choose_card("L4")
     assert len(submitted) == 2

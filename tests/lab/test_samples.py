@@ -53,7 +53,7 @@ def lines(text):
 
 def test_a_gpt_reads_a_line_and_guesses_each_next_letter():
     said = lines(sample(["no model", 3, gpt(context=256)]))
-    assert list(said) == ["reads", "guesses"]
+    assert list(said) == ["reads", "guesses", "perplexity"]
     assert said["reads"] == READ
     assert len(said["guesses"]) == len(READ) == LETTERS
 
@@ -79,8 +79,9 @@ def test_a_gpt_says_what_its_weights_say_and_its_last_sample_goes_on_by_itself(l
         "reads": READ,
         "guesses": LETTERS * shown,
         "writes": GOES_ON * shown,
+        "perplexity": "inf, of 256 letters to choose from",  # it is sure, and wrong
     }
-    assert GOES_ON == 60
+    assert GOES_ON == LETTERS  # lines of one length are all whole where one is
 
 
 def test_a_gpt_that_writes_reads_what_it_has_written():
@@ -111,6 +112,18 @@ def test_what_training_teaches_can_be_read():
 
     assert legible(before) < 0.6 * GOES_ON
     assert legible(after) > 0.9 * GOES_ON
+
+
+def test_it_says_among_how_many_letters_the_model_still_hesitates():
+    """The exponential of the loss on the line: of all letters alike it is their number."""
+    undecided = gpt()
+    nn.init.zeros_(undecided.head.weight)
+    assert lines(sample([undecided]))["perplexity"] == "256, of 256 letters to choose from"
+    before, after = (
+        float(lines(sample([model]))["perplexity"].partition(",")[0]) for model in (gpt(), trained(gpt(), 100))
+    )
+    assert before > 150
+    assert after < 60
 
 
 @pytest.mark.parametrize("make_model", [vit, resnet])

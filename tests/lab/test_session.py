@@ -418,7 +418,7 @@ def test_what_is_chosen_is_predicted_before_anything_trains():
     assert "PyTorch would reserve" in session.screen.sentence
     assert session.traces == ()  # nothing has trained
     session.choose("batch_size", 8)
-    wait_for(lambda: "the settings before" in session.screen.sentence)
+    wait_for(lambda: "B of batch 32" in session.screen.sentence)
 
 
 ROOM = [find_card("T4").room, "T4 · 14.4 GiB", "the T4"]
@@ -630,9 +630,9 @@ def test_only_predictions_of_one_model_are_compared():
     predicted(session)
     session.choose_model("Wider")
     session._worker._latest.result(SOON)
-    assert "the settings before" not in session.screen.sentence
+    assert "That is" not in session.screen.sentence
     predicted(session, batch_size=64)
-    assert "above the settings before" in session.screen.sentence
+    assert re.search(r"That is \d+% above the .* of batch \d+", session.screen.sentence)
 
 
 def test_a_row_of_the_table_brings_back_settings_model_and_of_a_prediction_its_card():

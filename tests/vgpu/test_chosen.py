@@ -264,7 +264,9 @@ def test_a_lower_bound_stays_one_in_a_file():
 
 def test_what_fits_is_a_lower_bound_too():
     found = fit(detector, gpu="T4", batch_size=(1, 8))
-    assert found.sentence.startswith("may fit: batch_size=8, as wished: at least 22.0 MiB of 14.4 GiB on T4, at most ")
+    assert found.sentence.startswith(
+        "may fit: batch_size=8, as asked for: at least 22.0 MiB of 14.4 GiB on T4, at most "
+    )
 
 
 def exchanging(device, *, by="c10d", fixed=False):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from memlab import measure, predict
-from memlab.lab.words import MUCH_OF_A_HOST, prediction_summary
+from memlab.lab.words import prediction_summary
 from memlab.units import GIB, MIB
 from tests.vgpu.once import in_a_prediction
 
@@ -62,13 +62,22 @@ def test_saved_tensors_that_are_offloaded_are_on_the_host():
     assert measure(train, device="cpu", steps=1).host_peak is None
 
 
-def test_a_panel_speaks_of_it_where_it_is_much():
-    def train(device, *, gib):
-        kept = torch.empty(gib * GIB, dtype=torch.uint8).view(torch.float32)
-        yield torch.ones((), device=device)
-        del kept
+def test_a_panel_speaks_of_it_where_it_is_much_or_more_than_the_weights_before_they_move():
+    def train(device, *, kept=0, width=16):
+        held = torch.empty(kept, dtype=torch.uint8)
+        model = torch.nn.Linear(width, width, bias=False).to(device)
+        while True:
+            loss = model(torch.ones(1, width, device=device)).mean()
+            loss.backward()
+            yield loss
+        del held
 
-    little, much = (prediction_summary(predict(train, gib=gib), None) for gib in (1, 3))
-    assert MUCH_OF_A_HOST == 2 * GIB
-    assert "host" not in little
+    weights = {"width": 16_384}  # 1 GiB
+    plain, beside, alone, much = (
+        prediction_summary(predict(train, **settings), None)
+        for settings in (weights, weights | {"kept": GIB}, {"kept": GIB}, {"kept": 3 * GIB})
+    )
+    assert "host" not in plain
+    assert "Tensors take up to 2.00 GiB of the host's memory" in beside
+    assert "Tensors take up to 1.00 GiB of the host's memory" in alone
     assert "Tensors take up to 3.00 GiB of the host's memory" in much

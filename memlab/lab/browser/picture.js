@@ -20,7 +20,7 @@ class Picture {
     this.stopButton = pressable("Stop predicting", "Predict nothing more until a control is moved", () => this.send({ stop: true }), { hidden: true, class: "memlab-stop" });
     this.questionButton = pressable("Question", "The next guess or claim of the notebook, then its answer; the key q", () => this.nextQuestion(), { class: "memlab-next" });
     this.presentButton = pressable("Present", "As large as the window; Escape ends it", () => this.present());
-    toolbar.append(this.wholeButton, this.pinButton, this.axisButton, pressable("Replay", "Go through the step once", () => this.replay()), this.questionButton, this.presentButton);
+    toolbar.append(this.wholeButton, this.pinButton, this.axisButton, pressable("Replay", "Go through the step once, slowly", () => this.replay(8)), this.questionButton, this.presentButton);
     const over = element("div", { class: "memlab-over" }, part("settings"), toolbar);
     const stage = element("div", { class: "memlab-stage" }, over, part("head"), part("why", "p"), this.chart.box, part("legend"));
     const code = part("code", "pre", { tabindex: 0, "aria-label": "the training loop" });
@@ -222,12 +222,11 @@ class Picture {
     const failed = oom && moment === step.count ? `${oom.phase} of ${oom.module || oom.op}` : step.placeOf(moment);
     const title = [asked ? at : summit, failed].filter(Boolean).join(" · ");
     const known = element("span", { class: "memlab-count" }, alive.length ? ` in ${counted(alive.length, "tensor")}` : "");
-    const rows = this.alone ? alive.slice(0, 4).map((one, rank) => this.tensor(one, moment, asked && !rank))
-      : this.categories(alive, moment, asked);
+    const rows = this.alone ? this.kinds(alive, moment, asked) : this.categories(alive, moment, asked);
     this.answer.replaceChildren(
       element("code", {}, this.lineAt(moment).trim()), // where the code has no room
       element("b", {}, title),
-      element("p", {}, element("span", { class: "memlab-happened" }, asked ? this.happened(moment) : ""), `alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}`, known, this.alone && alive.length ? ", the largest:" : ""),
+      element("p", {}, element("span", { class: "memlab-happened" }, asked ? this.happened(moment) : ""), `alive: ${formatBytes(whole)}${this.alone ? ` of ${plural(this.alone)}` : ""}`, known),
       element("ul", {}, ...rows),
       ...(asked ? [] : [element("p", { class: "memlab-quiet" }, "Point at the chart, or press Tab and the arrow keys, to ask of another moment.")]),
     );
@@ -256,14 +255,21 @@ class Picture {
     });
   }
 
-  tensor(one, moment, withLife) {
-    const { name, shape } = this.step.describe(one.place);
-    return this.row(one.category, name, one.count, [shape], this.life(one, moment), withLife);
+  // What is alive of one category: tensors of one size that alike modules made stand together, "blocks.*.mlp.1 gelu".
+  kinds(alive, moment, asked) {
+    const told = alive.map((one) => ({ ...one, ...this.step.describe(one.place) }));
+    const groups = [...Map.groupBy(told, ({ name, shape, count }) => [alike(name), shape, count].join()).values()];
+    groups.sort((one, other) => other.length * other[0].count - one.length * one[0].count);
+    return groups.slice(0, 4).map((group, rank) => {
+      const [first] = group, many = group.length > 1;
+      const words = many ? [`${group.length} × ${formatBytes(first.count)}`, first.shape] : [first.shape];
+      return this.row(first.category, many ? alike(first.name) : first.name, group.length * first.count, words, many ? "" : this.life(first, moment), asked && !rank);
+    });
   }
 
   row(category, name, bytes, words, life, withLife) {
     const said = category === "workspace" ? [MEANINGS.workspace] : [...words, withLife ? life : ""].filter(Boolean);
-    return element("li", { title: category === "workspace" ? null : life },
+    return element("li", { title: category === "workspace" ? null : life || null },
       element("i", { style: `background:${colorOf(category)}` }), element("span", {}, ...breakable(name, /(?<=[._])/)), element("b", {}, formatBytes(bytes)),
       element("small", {}, ...breakable(said.join(" · "), /(?<=[._])/)));
   }
@@ -317,7 +323,8 @@ class Picture {
       chart.moment = moment === -1 ? null : moment;
       chart.mark({ isReplay: true });
       this.highlight(chart.moment);
-      this.answer.replaceChildren(element("b", {}, chart.moment === null ? "" : this.step.placeOf(chart.moment)));
+      const place = chart.moment ?? this.step.count;
+      this.answer.replaceChildren(element("b", {}, this.step.placeOf(place)), element("p", {}, `alive: ${formatBytes(this.step.allocated[place])}`));
     }, 1000 / perSecond);
   }
 
@@ -341,6 +348,10 @@ class Picture {
     );
     const button = this.root.closest(".memlab")?.querySelector(".memlab-go");
     button?.style.setProperty("--memlab-done", run.going ? run.losses.length / run.count : 0);
+    if (this.root.closest(".memlab-present") && this.run.offsetHeight !== this.runHeight) {
+      this.runHeight = this.run.offsetHeight; // the chart has what it leaves
+      this.draw();
+    }
     if (run.xrays !== this.xrays && run.going) this.replay();
     this.xrays = run.xrays;
   }

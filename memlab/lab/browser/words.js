@@ -73,3 +73,8 @@ const pressable = (text, tip, pressed, more = {}) => element("button", { type: "
 
 // A text, for an element, that may be broken at these places
 const breakable = (text, places) => text.split(places).flatMap((part) => [part, element("wbr")]);
+
+// The name that modules of one kind share: "blocks.*.mlp"
+function alike(name) {
+  return name.replace(/\b\d+\b/g, "*");
+}
