@@ -85,7 +85,7 @@ def _fills_the_host(trace: Trace) -> bool:
 
 
 def _changed(trace: Trace, before: Trace, names: Iterable[str]) -> str:
-    """What the settings were that have changed: ``batch 8, precision fp32``."""
+    """The settings that have changed, as they were: ``batch 8, precision fp32``."""
     now = settings_of(trace)
     return ", ".join(
         setting_text(name, value)
