@@ -10,11 +10,16 @@ _LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platli
 _OTHERS = (str(Path(__file__).parent), *_LIBRARIES, "<frozen")
 
 
+def is_readers(filename: str) -> bool:
+    """Return whether the code of a file is the reader's: not memlab's, PyTorch's, Python's or another package's."""
+    return not filename.startswith(_OTHERS)
+
+
 def readers_frames(error: BaseException) -> TracebackType | None:
     """The traceback of an error without the frames that are not the reader's; None where none is."""
     frames, part = [], error.__traceback__
     while part is not None:
-        if not part.tb_frame.f_code.co_filename.startswith(_OTHERS):
+        if is_readers(part.tb_frame.f_code.co_filename):
             frames.append(part)
         part = part.tb_next
     own = None

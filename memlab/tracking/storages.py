@@ -17,7 +17,7 @@ from memlab.oom import OutOfMemory
 from memlab.tracking.internals import modes_of_this_thread
 from memlab.tracking.modules import ModulesAtWork
 from memlab.tracking.nested import inner_tensors
-from memlab.tracking.variables import variables
+from memlab.tracking.variables import frames, variables
 
 
 class BudgetExceeded(torch.OutOfMemoryError):
@@ -198,11 +198,12 @@ class Storages:
 
     def _name_variables(self) -> None:
         """Note what the training loop calls the tensors that it holds now; a first name stays."""
-        frame = self.loop()
-        for name, tensor in variables(frame) if frame is not None else ():
-            record = self.record_of(tensor)
-            if record is not None and not record.variable:
-                record.variable = name
+        loop = self.loop()
+        for frame in frames(loop) if loop is not None else ():
+            for name, tensor in variables(frame):
+                record = self.record_of(tensor)
+                if record is not None and not record.variable:
+                    record.variable = name
 
     def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> _Ref:
         """Count a storage, from now on; if ``external`` it is older, only nothing showed it before."""

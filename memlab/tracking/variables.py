@@ -1,14 +1,29 @@
 """The tensors that a training loop holds, by the names of its variables."""
 
 import inspect
+import sys
 from collections import UserDict
 from collections.abc import Iterator
 from types import FrameType
 
 from torch import Tensor
 
+from memlab.tracebacks import is_readers
+
 MOST_VALUES = 100  # of a batch; a vocabulary has thousands
 _SEES_ITS_OWN = {"locals", "vars", "eval", "exec", "dir"}
+
+
+def frames(loop: FrameType) -> list[FrameType]:
+    """Return the frame of a loop and, while it runs, those of the reader's functions and generators in which it is:
+    a training step in a function of its own, or steps that are left to another loop with ``yield from``.
+    """
+    found: list[FrameType] = []
+    at: FrameType | None = sys._getframe(1)
+    while at is not None and at is not loop:
+        found = [at, *found] if is_readers(at.f_code.co_filename) else []
+        at = at.f_back
+    return [loop, *found] if at is loop else [loop]
 
 
 def variables(frame: FrameType) -> Iterator[tuple[str, Tensor]]:

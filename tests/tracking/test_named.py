@@ -96,6 +96,48 @@ def test_tensors_have_the_names_of_the_loops_variables(run):
 
 
 @pytest.mark.parametrize("run", [partial(measure, device="cpu"), predict])
+def test_the_steps_of_a_loop_may_be_another_loops_or_a_functions(run):
+    def by_function(device):
+        def step():
+            scores = model(torch.ones(8, 16, device=device))
+            scores.square().mean().backward()
+
+        model = nn.Linear(16, 100).to(device)
+        while True:
+            step()
+            yield torch.zeros(())
+
+    def by_loop(device):
+        yield from trained(device)
+
+    named = ({storage.variable for storage in run(train).storages} for train in (by_loop, by_function))
+    assert next(named) >= {"batch.rows", "logits"}
+    assert "scores" in next(named)
+
+
+@pytest.mark.parametrize("run", [partial(measure, device="cpu"), predict])
+def test_functions_keep_no_tensor_alive_because_they_were_looked_at(run):
+    seen = []
+
+    def train(device):
+        def step():
+            scores = model(torch.ones(8, 16, device=device))
+            loss, follower = scores.square().mean(), weakref.ref(scores)
+            loss.backward()
+            del scores
+            seen.append(follower())
+
+        model = nn.Linear(16, 100).to(device)
+        while True:
+            step()
+            yield torch.zeros(())
+
+    run(train)
+    assert seen
+    assert set(seen) == {None}
+
+
+@pytest.mark.parametrize("run", [partial(measure, device="cpu"), predict])
 def test_to_name_tensors_keeps_none_alive(run):
     seen = []
 
