@@ -16,6 +16,7 @@ from memlab.units import GIB, MIB, format_bytes, three_digits
 
 MUCH_OF_A_HOST = 2 * GIB  # bytes; free Colab hosts have 12.7 GiB, and PyTorch with its libraries takes one or two
 WORTH_TELLING = 512 * MIB  # bytes of the host's memory, where they are not the weights before they move to the card
+MUCH_IDLE = 0.15  # of the peak
 ABOUT = "about this, until it is predicted exactly"  # said of :func:`memlab.lab.preview.between`
 
 
@@ -68,14 +69,20 @@ def prediction_summary(
     if trace.world_size > 1:
         words.insert(1, f"That is rank {trace.rank} of {trace.world_size}; {_sends(trace)}")
     if trace.peak_reserved is not None:
-        words.append(
-            f"PyTorch would reserve {'at least ' * trace.is_lower_bound}{format_bytes(trace.peak_reserved)} of the card"
-        )
+        words.append(_reserves(trace, trace.peak_reserved))
     if _fills_the_host(trace):
         words.append(f"Tensors take up to {format_bytes(trace.host_peak or 0)} of the host's memory")
     if before is not None and before.device == trace.device and (changed := _changed(trace, before, names)):
         words.append(_comparison(trace, before, f"the {format_bytes(before.peak_allocated)} of {changed}"))
     return _sentences(words)
+
+
+def _reserves(trace: Trace, reserved: int) -> str:
+    told = f"PyTorch would reserve {'at least ' * trace.is_lower_bound}{format_bytes(reserved)} of the card"
+    more = reserved - trace.peak_allocated
+    if more < MUCH_IDLE * trace.peak_allocated or more < GIB:
+        return told
+    return f"{told}, {format_bytes(more)} more than tensors take at once: free blocks of other sizes or streams"
 
 
 def _fills_the_host(trace: Trace) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from memlab.lab.words import origin, prediction_summary, summary
 from memlab.oom import TRY_EXPANDABLE, cuda_message
-from memlab.trace import Category
+from memlab.trace import Category, Event, Phase
 from memlab.tracking.tracker import COMPILED
 from memlab.units import GIB, MIB
 from tests.golden.traces import EMPTY, MEASURED, NO_MODULE, ON_THE_CARD, PREDICTED
@@ -54,3 +54,12 @@ def test_of_the_message_of_a_card_a_panel_says_what_did_not_fit_and_leaves_out_t
 def test_a_step_that_was_measured_uncompiled_says_so_where_it_says_its_origin():
     assert origin(MEASURED) == "measured on CPU, 2 threads"
     assert origin(replace(MEASURED, notes=(COMPILED,))) == "measured, not compiled, on CPU, 2 threads"
+
+
+@pytest.mark.parametrize(("idle", "is_told"), [(0.1, False), (0.3, True)])
+def test_much_reserved_memory_that_tensors_never_fill_is_explained(idle, is_told):
+    event = Event(8 * GIB, Category.ACTIVATION, Phase.FORWARD, "", "aten.mm")
+    trace = replace(PREDICTED, start={}, events=(event,), peak_reserved=int((1 + idle) * 8 * GIB))
+    said = prediction_summary(trace, None)
+    assert ("2.40 GiB more than tensors take at once: free blocks of other sizes or streams." in said) is is_told
+    assert "PyTorch would reserve" in said
