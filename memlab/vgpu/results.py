@@ -81,12 +81,14 @@ def remembered(mode: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if key is None:
         return work_out()
     answer = _answers.get(key)
+    given = (*args, *kwargs.values())  # as `out`, into which compiled code has its products written
     if answer is None:
         out = work_out()
-        answer = Answer(func, _builder(func, args, out))
+        resized = _key(func, args, kwargs) != key  # an `out` of another size, whose form the next one has not yet
+        answer = Answer(func, None if resized else _builder(func, given, out))
         _answers.put(key, answer)
     else:
-        out = work_out() if answer.build is None else answer.build(mode, args)
+        out = work_out() if answer.build is None else answer.build(mode, given)
     mode.answer = answer  # last, for working it out asks for others
     return out
 

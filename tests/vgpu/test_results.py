@@ -87,6 +87,23 @@ def test_the_parts_of_a_split_are_remembered_as_views():
     assert [build is not None for key, build in results._answers.items() if key[0] == split] == [True]
 
 
+def test_what_is_written_into_a_given_tensor_is_remembered_but_for_one_of_another_size():
+    seen = []
+
+    def train(device):
+        x = torch.ones(3, 3, device=device)
+        for _ in range(3):
+            fitting, empty = torch.empty(3, 3, device=device), torch.empty(0, device=device)
+            products = torch.mm(x, x, out=fitting), torch.mm(x, x, out=empty)
+            seen.append((products[0] is fitting, products[1] is empty, empty.shape, empty.untyped_storage().nbytes()))
+            yield
+
+    predict(train, steps=3)
+    assert seen == [(True, True, (3, 3), 36)] * 3
+    product = id(torch.ops.aten.mm.out)
+    assert [answer.build is not None for key, answer in results._answers.items() if key[0] == product] == [True, False]
+
+
 def test_equal_numbers_of_different_types_are_told_apart():
     dtypes = []
 
