@@ -2,7 +2,8 @@
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
+from functools import lru_cache
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -23,22 +24,10 @@ def played(text: str, constants: Mapping[str, Any], launch: Launch, work_for: Wo
         launch: is called with the arguments of each kernel in the place of the kernel.
         work_for: is called with the origin of each buffer before it is made, and with None at the end of a call.
     """
-    given = {
-        "async_compile": _Kernels(launch),
-        "empty_strided_cuda": _empty_strided,
-        "reinterpret_tensor": _reinterpret,
-        # They look at addresses and sizes of tensors in C++, to find defects of the compiler's own.
-        "assert_size_stride": _nothing,
-        "assert_alignment": _nothing,
-    }
-    module = ModuleType("memlab_compiled")
-    module.__file__ = module.__name__  # the compiler names it in its logs
-    vars(module).update(constants)
-    vars(module).update(given)
-    tree = ast.parse(text)
-    tree.body = [node for node in tree.body if not _is_replaced(node, given.keys())]
-    _Telling().visit(tree)
-    exec(compile(ast.fix_missing_locations(tree), module.__name__, "exec"), vars(module))
+    module = ModuleType(_NAME)
+    module.__file__ = _NAME  # the compiler names it in its logs
+    vars(module).update(constants, async_compile=_Kernels(launch), **_GIVEN)
+    exec(_code(text), vars(module))
     known = {name: Origin(*origin) for name, origin in vars(module)[TABLE].items()} | {None: None}
 
     def tell(name: str | None) -> None:
@@ -49,7 +38,17 @@ def played(text: str, constants: Mapping[str, Any], launch: Launch, work_for: Wo
     return module
 
 
+_NAME = "memlab_compiled"
 _TELL = "memlab_work_for"
+
+
+@lru_cache(maxsize=64)  # graphs; that of the next prediction is mostly one of the last ones'
+def _code(text: str) -> CodeType:
+    """The code of such a module: a function of the text alone, in which one prediction is like the next."""
+    tree = ast.parse(text)
+    tree.body = [node for node in tree.body if not _is_replaced(node)]
+    _Telling().visit(tree)
+    return compile(tree, _NAME, "exec")
 
 
 class _Telling(ast.NodeTransformer):
@@ -60,8 +59,8 @@ class _Telling(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         if node.name == "call" or node.name.startswith("partition_"):
-            body = self._told(node.body)
-            node.body = [ast.Try(body=body, handlers=[], orelse=[], finalbody=[_tell(None)])]
+            whole = ast.Try(body=self._told(node.body), handlers=[], orelse=[], finalbody=[_tell(None, node)])
+            node.body = [ast.copy_location(whole, node)]
         return node
 
     def _told(self, body: list[ast.stmt]) -> list[ast.stmt]:
@@ -69,13 +68,13 @@ class _Telling(ast.NodeTransformer):
         for statement in body:
             if isinstance(statement, ast.With | ast.If | ast.For):
                 statement.body = self._told(statement.body)
-            told += map(_tell, _made(statement))
-            told.append(statement)
+            told += [*(_tell(name, statement) for name in _made(statement)), statement]
         return told
 
 
-def _tell(name: str | None) -> ast.stmt:
-    return ast.Expr(ast.Call(ast.Name(_TELL, ast.Load()), [ast.Constant(name)], []))
+def _tell(name: str | None, at: ast.stmt) -> ast.stmt:
+    call = ast.Expr(ast.Call(ast.Name(_TELL, ast.Load()), [ast.Constant(name)], []))
+    return ast.fix_missing_locations(ast.copy_location(call, at))
 
 
 def _made(statement: ast.stmt) -> Iterator[str]:
@@ -87,10 +86,11 @@ def _made(statement: ast.stmt) -> Iterator[str]:
         yield from (out.id for out in outs if isinstance(out, ast.Name))
 
 
-def _is_replaced(node: ast.stmt, given: Any) -> bool:
+def _is_replaced(node: ast.stmt) -> bool:
     """Return whether a statement names what is given already, needs Triton, or runs the module as a benchmark."""
     if isinstance(node, ast.Assign):
-        return any(isinstance(target, ast.Name) and target.id in given for target in node.targets)
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        return "async_compile" in names or not _GIVEN.keys().isdisjoint(names)
     if isinstance(node, ast.Import):
         return any(alias.name.partition(".")[0] == "triton" for alias in node.names)
     if isinstance(node, ast.ImportFrom):
@@ -108,6 +108,16 @@ def _reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) 
 
 def _nothing(*args: Any) -> None:
     pass
+
+
+# In the place of what the module would have from PyTorch.
+_GIVEN = {
+    "empty_strided_cuda": _empty_strided,
+    "reinterpret_tensor": _reinterpret,
+    # They look at addresses and sizes of tensors in C++, to find defects of the compiler's own.
+    "assert_size_stride": _nothing,
+    "assert_alignment": _nothing,
+}
 
 
 class _Kernel:
