@@ -27,6 +27,7 @@ from memlab.vgpu import CARDS, find_card
 NEARLY_FULL = 0.9  # of what PyTorch can have of a card
 STEPS_TO_SHOW = 2  # of a prediction: the first sets the optimizer's state up, mostly the second is like all that follow
 CARDS_AHEAD = 12  # that are predicted for after one was chosen
+COMPILES = " PyTorch compiles the code first, which may take half a minute."  # and other predictions a second
 SECONDS_AHEAD = 15.0  # that may be spent on what is chosen next, after each thing that is
 
 
@@ -72,6 +73,7 @@ class Forecast:
         self._before: Trace | None = None  # what was shown before it
         self._steady: set[Hashable] = set()  # kinds of loops that were found to be
         self._failed: set[Hashable] = set()
+        self._compiling: Hashable = None  # the case that is predicted, once something is compiled for it
         self._age = 0  # how often all was forgotten
         self._seconds = 0.0  # that have been spent since something was chosen
 
@@ -134,7 +136,8 @@ class Forecast:
         before = self._on_show.chosen if self._on_show else {}
         moved = {name: value for name, value in case.chosen.items() if value != before.get(name)}
         changed = [f"{self._choices[name].label} {value_text(value)}" for name, value in moved.items()]
-        return f"Predicting {', '.join([*changed, *filter(None, [other_model(case.model)]), case.gpu])}."
+        said = f"Predicting {', '.join([*changed, *filter(None, [other_model(case.model)]), case.gpu])}."
+        return said + (COMPILES if case.key == self._compiling else "")
 
     def _say_stuck(self) -> None:
         self._screen.say("It cannot be stopped: train waits for something outside of Python. Restart the kernel.", True)
@@ -146,16 +149,29 @@ class Forecast:
         try:
             settings = {**case.chosen, **self._models[case.model]}
             run = open_prediction(
-                self._train, settings, case.gpu, is_endless=case.is_endless, steps=MOST_STEPS, stopping=stopping
+                self._train,
+                settings,
+                case.gpu,
+                is_endless=case.is_endless,
+                on_compiling=partial(self._say_compiling, case),
+                steps=MOST_STEPS,
+                stopping=stopping,
             )
             with suppress(Stopped), run:
                 self._until_steady(case, is_ahead, run, stopping)
         except BaseException as error:  # the loop may still be measured
             self._fail(case, error)
         with self._lock:
+            self._compiling = None
             self._seconds += time.monotonic() - begun
             if self._is_asked(case) and not self.worker.is_waiting(case.key):  # it failed, or was stopped
                 self._answered()
+
+    def _say_compiling(self, case: Case) -> None:
+        with self._lock:
+            self._compiling = case.key
+            if self._is_asked(case):
+                self._screen.show(pending=self._screen.pending + COMPILES)
 
     def _until_steady(self, case: Case, is_ahead: bool, run: Run, stopping: Stopping) -> None:
         age, kind = self._age, self._kind(case)

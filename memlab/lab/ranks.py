@@ -4,7 +4,7 @@
 A run measures all of them, and shows the one with the highest peak.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from memlab.cluster import ClusterRun
@@ -84,12 +84,19 @@ def open_run(train: Train, settings: Mapping[str, Any], device: str | None, **op
 
 
 def open_prediction(
-    train: Train, settings: Mapping[str, Any], gpu: str, *, is_endless: bool = False, **options: Any
+    train: Train,
+    settings: Mapping[str, Any],
+    gpu: str,
+    *,
+    is_endless: bool = False,
+    on_compiling: Callable[[], object],
+    **options: Any,
 ) -> Run:
     """A run that predicts; where there is a choice of ranks, the first or the last of them.
 
     Args:
         is_endless: whether the card has room for everything.
+        on_compiling: called before it compiles anything, which may take a while.
 
     Raises:
         BadTrain, BadValue, NoVirtualGpu: as :func:`memlab.run.predict`.
@@ -97,7 +104,7 @@ def open_prediction(
     from memlab.vgpu.gpu import VirtualGpu  # here, because a PyTorch that cannot carry it can still measure
 
     world_size, rank = of_ranks(settings)
-    device = VirtualGpu(gpu, world_size=world_size, global_rank=rank)
+    device = VirtualGpu(gpu, world_size=world_size, global_rank=rank, on_compiling=on_compiling)
     if is_endless:
         device.card = device.card.endless
     return Run(train, of_train(settings), device, **options)

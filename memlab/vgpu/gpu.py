@@ -1,6 +1,6 @@
 """One virtual card, as a run sees its device."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class VirtualGpu(Device):
         chosen: the share (0 to 1) that is chosen where such numbers decide how much is, or ``"evenly"``: what is picked
             from several, as an expert is for a token, is spread evenly over them. None where nobody knows: then nothing
             is chosen, and the prediction is a lower bound.
+        on_compiling: called before a run compiles anything, which may take a while.
 
     Raises:
         BadValue: for an unknown card, a rank that cannot be, or a share that is none.
@@ -65,6 +66,7 @@ class VirtualGpu(Device):
         keeps_history: bool = False,
         guesses: Mapping[str, float] | None = None,
         chosen: float | str | None = None,
+        on_compiling: Callable[[], object] = lambda: None,
     ):
         check_ranks(world_size, global_rank)
         if not (chosen in (None, EVENLY) or (isinstance(chosen, int | float) and 0 <= chosen <= 1)):
@@ -76,6 +78,7 @@ class VirtualGpu(Device):
         self._keeps_history = keeps_history
         self._given = dict(guesses or {})
         self._chosen = chosen
+        self._on_compiling = on_compiling
         self._history: History | None = None
         self._clock: Clock | None = None
         register()
@@ -134,6 +137,7 @@ class VirtualGpu(Device):
             self._prediction.note(sentence)
         tracker = VirtualTracker(self._prediction, self._mode)
         Repeats(tracker, self._prediction)
+        tracker.on_compiling.append(self._on_compiling)
         self._history = tracker.keep_history() if self._keeps_history else None
         self._clock = tracker.clock
         return tracker

@@ -104,7 +104,8 @@ class Repeats:
     def __init__(self, tracker: VirtualTracker, prediction: Prediction):
         self.played = 0
         self._tracker = tracker
-        tracker.on_root, tracker.on_end, tracker.on_compiling = self.watch, self.end_step, self.retire
+        tracker.on_root, tracker.on_end = self.watch, self.end_step
+        tracker.on_compiling.append(self.retire)
         prediction.repeats = self
         prediction.undo.callback(self.retire)
         self._watched: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()

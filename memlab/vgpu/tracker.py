@@ -56,7 +56,7 @@ class VirtualTracker(Tracker):
         self.moments: list[Moment] | None = None  # where what happens is written, while somebody wants to know
         self.on_root: Callable[[torch.nn.Module], object] = lambda module: None  # a module that no other one calls
         self.on_end: Callable[[], object] = lambda: None  # of a step
-        self.on_compiling: Callable[[], object] = lambda: None  # for the first time
+        self.on_compiling: list[Callable[[], object]] = []  # each is called before anything is compiled
 
     def keep_history(self) -> History:
         """From now on what the card's allocator does is written down."""
@@ -68,7 +68,8 @@ class VirtualTracker(Tracker):
         if not callable(readers) or not self._compiles:  # or code that PyTorch keeps its compiler from
             return None
         if self._frames is None:
-            self.on_compiling()
+            for told in self.on_compiling:
+                told()
             try:
                 # Its files look for cards and devices when they are imported, and use names that are deprecated.
                 with outside(), disable_modes(), warnings.catch_warnings(action="ignore"):

@@ -90,6 +90,37 @@ def test_a_prediction_on_its_way_is_announced_and_no_alert():
     assert "role" not in lab._texts["pending"].value
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")  # of the compiler's own, when it is imported
+def test_while_a_prediction_compiles_its_announcement_says_so_and_what_was_compiled_is_shown_at_once(monkeypatch):
+    in_compiler, go_on = threading.Event(), threading.Event()
+
+    def backend(graph, inputs):
+        in_compiler.set()
+        assert go_on.wait(SOON)
+        return graph.forward
+
+    def compiling(device, *, batch_size=8):
+        double = torch.compile(lambda x: x * 2, backend=backend)
+        while True:
+            yield double(torch.ones(batch_size, device=device)).sum()
+
+    session = make(compiling)
+    session.choose("batch_size", 9)
+    assert in_compiler.wait(SOON)
+    said = "Predicting batch size 9, T4. PyTorch compiles the code first, which may take half a minute."
+    assert session.screen.pending == said
+    session.choose("batch_size", 20)
+    assert session.screen.pending == "Predicting batch size 20, T4."
+    session.choose("batch_size", 9)  # which has not ended yet
+    assert session.screen.pending == said
+    go_on.set()
+    wait_for(lambda: session.screen.pending == "")
+    predicted(session, batch_size=20)
+    submitted = count_jobs(session, monkeypatch)
+    session.choose("batch_size", 9)
+    assert (submitted, session.screen.pending, session.prediction.settings) == ([], "", {"batch_size": 9})
+
+
 def test_a_loop_found_steady_is_predicted_in_two_steps_where_it_differs_in_numbers_only():
     session = make(width=[16, 32])
     assert len(predicted(session, batch_size=4).steps) == 3
