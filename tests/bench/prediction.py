@@ -18,9 +18,11 @@ REPETITIONS = 5
 GPT2 = {"depth": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50257, "batch_size": 8}
 
 
-def train(device, *, batch_size, context, **shape) -> Iterator[torch.Tensor]:
-    """A GPT under bfloat16 autocast, with AdamW."""
+def train(device, *, batch_size, context, compiled=False, **shape) -> Iterator[torch.Tensor]:
+    """A GPT under bfloat16 autocast, with AdamW; compiled as a whole if that is asked for."""
     model = GPT(context=context, **shape).to(device)
+    if compiled:
+        model.compile()
     optimizer = torch.optim.AdamW(model.parameters())
     for tokens, targets in batches(batch_size, context):
         with torch.autocast(device.type, torch.bfloat16):
@@ -45,7 +47,16 @@ def figures() -> Iterator[tuple[str, str, str]]:
     )
     back = [lab | {"batch_size": 3}] * REPETITIONS
     yield "predict the lab's default as its panel does: a known one", "0.3 s", _median(back, steps=STEPS_TO_SHOW)
+    yield from _compiled()
     yield from _eight_billion()
+
+
+def _compiled() -> Iterator[tuple[str, str, str]]:
+    whole = GPT2 | {"compiled": True}
+    yield "predict GPT-2 small compiled whole, 8 x 1024: the first", "30 s", _once(whole, steps=3)
+    yield "predict GPT-2 small compiled whole, 8 x 1024: again", "1 s", _median([whole] * REPETITIONS, steps=3)
+    others = [whole | {"batch_size": batch_size} for batch_size in (4, 6, 12)]
+    yield "predict GPT-2 small compiled whole: a new batch size", "10 s", _median(others, steps=3)
 
 
 def _once(settings, steps: int) -> str:
