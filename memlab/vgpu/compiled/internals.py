@@ -28,7 +28,7 @@ from torch._dynamo.variables.optimizer import OptimizerVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd import autograd_cache
-from torch._inductor import codecache, compile_fx, cudagraph_trees, scheduler
+from torch._inductor import codecache, compile_fx, cudagraph_trees, graph, scheduler
 from torch._inductor import config as inductor_config
 from torch._inductor import utils as inductor_utils
 from torch._inductor.codecache import CacheBase, PyCodeCache
@@ -98,6 +98,7 @@ __all__ = [
     "frame_lock",
     "from_functional",
     "functorch_config",
+    "graph",
     "inductor_config",
     "inductor_setting",
     "inductor_utils",

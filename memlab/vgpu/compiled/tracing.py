@@ -25,9 +25,10 @@ from memlab.vgpu.compiled.padding import TABLE as TIMED
 from memlab.vgpu.compiled.padding import Padding
 from memlab.vgpu.compiled.wrapper import played
 from memlab.vgpu.composites import way_of
+from memlab.vgpu.convolutions.formats import CORRECTIONS as FORMATS
 from memlab.vgpu.current_prediction import Prediction
 from memlab.vgpu.facade import properties
-from memlab.vgpu.internals import FakeTensor, FakeTensorMode, make_wrapper, with_device
+from memlab.vgpu.internals import FakeTensor, FakeTensorMode, make_wrapper, unset_fake_temporarily, with_device
 from memlab.vgpu.mode import engine_device, on_the_card, prim_device
 from memlab.vgpu.names import CARD, ENGINE, SLOT
 
@@ -140,6 +141,8 @@ def changes(prediction: Prediction, seeing: Callable[[], AbstractContextManager[
     yield internals.compile_fx, "is_tf32_warning_applicable", _here(lambda graph: False, is_applicable)
     # What it would write for a report of a defect, it asks nvcc and the driver for.
     yield internals.reports, "save_graph_repro", _here(lambda *_, **__: None, internals.reports.save_graph_repro)
+    aligned = internals.graph.should_assume_input_aligned
+    yield internals.graph, "should_assume_input_aligned", _here(_aligned(aligned), aligned)
     codegen = internals.GraphLowering.codegen
     yield internals.GraphLowering, "codegen", _here(_with_tables(codegen, padding), codegen)
     load = internals.PyCodeCache.load_by_key_path
@@ -198,13 +201,29 @@ def _dispatched(dispatch: Answer, cls: type, func: Any, types: Any, args: Any = 
 def _mode_dispatched(dispatch: Answer) -> Answer:
     def dispatched(self: FakeTensorMode, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not prim_device:
-            return dispatch(self, func, types, args, on_the_card(kwargs or {}))
+            out = dispatch(self, func, types, args, on_the_card(kwargs or {}))
+            return _formatted(self, func, args, out) if id(func) in FORMATS else out
         tensor = args[0]
         while isinstance(tensor, internals.FunctionalTensor):
             tensor = internals.from_functional(tensor.elem)
         return torch.device("meta") if tensor.fake_mode.in_kernel_invocation else engine_device(tensor)
 
     return dispatched
+
+
+def _formatted(mode: FakeTensorMode, func: Any, args: Any, out: Any) -> Any:
+    """A convolution's results in the memory format that the card gives them, which Inductor's layouts follow."""
+    if out is NotImplemented or not all(_is_plain(tensor) for tensor in args if isinstance(tensor, torch.Tensor)):
+        return out
+    vars(mode).setdefault("attributes", {})  # for make_fake, as in a mode of our own
+    with unset_fake_temporarily():
+        return FORMATS[id(func)](mode, args, out)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether it is on the card, with sizes that are numbers."""
+    whole = all(isinstance(size, int) for size in (*tensor.shape, *tensor.stride()))
+    return whole and isinstance(tensor, FakeTensor) and tensor.fake_device == CARD
 
 
 def _proxied(dispatch: Answer) -> Answer:
@@ -354,6 +373,19 @@ def _aside_on_the_host(aside: Answer) -> Answer:
             yield
 
     return set_aside
+
+
+def _aligned(real: Answer) -> Answer:
+    """Return whether an input's address is. A random state here is a generator on a card, which has none.
+
+    What an operator gives whose inputs are not aligned counts as not aligned, too, and is not used again for others.
+    """
+
+    def aligned(example: torch.Tensor) -> bool:
+        is_state = example.device.type == "cpu" and example.dtype == torch.uint8
+        return is_state or bool(real(example))
+
+    return aligned
 
 
 def _with_tables(codegen: Answer, padding: Padding) -> Answer:

@@ -1,10 +1,6 @@
-"""Compiled loops, small. What PyTorch's CUDA build takes for them on the stand-in is in a file.
-
-``python -m tests.cuda.compiled --write`` writes that file, ``tests/vgpu/compiled/recorded.json``.
-"""
+"""Loops on which the rules were made: GPTs, Llamas, a ViT, layers, a ResNet; and those in CUDA graphs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,91 +9,27 @@ import torch.nn.functional as F
 from torch import nn
 from torch._functorch import config as functorch_config
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import CheckpointPolicy
 
-from memlab.nets import GPT, Llama, ResNet, ViT
+from memlab.nets import ResNet
+from tests.vgpu.compiled.loops.common import (
+    HALF,
+    Layers,
+    images,
+    in_place,
+    layer_by_layer,
+    lengths,
+    on_rows,
+    on_text,
+    rows,
+    small_gpt,
+    small_llama,
+    small_vit,
+    text,
+    trained,
+)
 
-HALF = torch.bfloat16
-TOKENS = 4096
 GRAPHED = "reduce-overhead"
-small_gpt = partial(GPT, depth=2, width=256, heads=4, context=256, vocabulary=TOKENS)
-small_llama = partial(Llama, depth=2, width=256, heads=4, kv_heads=2, hidden=704, vocabulary=TOKENS)
-small_vit = partial(ViT, depth=2, width=192, heads=3, image=64, patch=8, classes=10)
-
-
-def text(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.zeros(batch, length, dtype=torch.long), torch.zeros(batch, length, dtype=torch.long)
-
-
-def images(batch: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.zeros(batch, 3, size, size), torch.zeros(batch, dtype=torch.long)
-
-
-def whole(model: nn.Module, **options: Any) -> Any:
-    return torch.compile(model, **options)
-
-
-def in_place(model: nn.Module, **options: Any) -> Any:
-    model.compile(**options)
-    return model
-
-
-def layer_by_layer(model: nn.Module, **options: Any) -> Any:
-    for block in model.blocks:
-        block.compile(**options)
-    return model
-
-
-def trained(
-    device: Any,
-    *,
-    make: Callable[[], nn.Module],
-    batches: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    how: Callable[..., Any] = whole,
-    autocast: torch.dtype | None = None,
-    dtype: torch.dtype | None = None,
-    step_is_compiled: bool = False,
-    evaluates: bool = False,
-    **options: Any,
-) -> Iterator[torch.Tensor]:
-    """A network that gives its loss, with AdamW; the batches in turn."""
-    model = make().to(device, dtype)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    run = how(model, **options)
-    step = torch.compile(optimizer.step) if step_is_compiled else optimizer.step
-    for done in range(100):
-        inputs, targets = (part.to(device) for part in batches[done % len(batches)])
-        with torch.autocast("cuda", dtype=autocast) if autocast else nullcontext():
-            loss = run(inputs, targets)
-        loss.backward()
-        step()
-        optimizer.zero_grad()
-        if evaluates:
-            model.eval()
-            with torch.no_grad():
-                run(inputs, targets)
-            model.train()
-        yield loss
-
-
-class Layers(nn.Module):
-    """Residual layers with dropout: checkpointed, or with a graph break after each."""
-
-    def __init__(self, dropout: float = 0.1, *, checkpointed: bool = False, breaks: bool = False, keeps: Any = None):
-        super().__init__()
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Dropout(dropout), nn.Linear(1024, 256)) for _ in range(4)
-        )
-        self.checkpointed, self.breaks = checkpointed, breaks
-        # What a checkpoint keeps all the same, as a function of the operator.
-        self.options = {} if keeps is None else {"context_fn": partial(create_selective_checkpoint_contexts, keeps)}
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        for block in self.blocks:
-            x = x + (checkpoint(block, x, use_reentrant=False, **self.options) if self.checkpointed else block(x))
-            if self.breaks:
-                print(end="")  # noqa: T201  # Dynamo ends its graph here
-        return F.mse_loss(x, y)
 
 
 def own_forwards() -> nn.Module:
@@ -133,10 +65,6 @@ def attending(mix: Callable[..., torch.Tensor]) -> nn.Module:
     for block in model.blocks:
         block.attention.mix = mix  # type: ignore[method-assign]
     return model
-
-
-def rows(*counts: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return [(torch.zeros(count, 256), torch.zeros(count, 256)) for count in counts]
 
 
 def loss_alone(device: Any, classes: int = 10_000, rows: int = 1024) -> Iterator[torch.Tensor]:
@@ -186,11 +114,6 @@ def adapted(device: Any) -> Iterator[torch.Tensor]:
         for layer in (a, b):
             layer.zero_grad()
         yield loss
-
-
-on_text = partial(trained, batches=[text(4, 128)])
-lengths = [text(4, length) for length in (128, 96, 160, 128)]
-on_rows = partial(trained, batches=rows(2048))
 
 
 def counted(
@@ -259,7 +182,7 @@ def accumulated(device: Any, mode: str | None = GRAPHED) -> Iterator[torch.Tenso
         yield loss
 
 
-LOOPS: dict[str, Callable[..., Iterator[torch.Tensor]]] = {
+FIRST: dict[str, Callable[..., Iterator[torch.Tensor]]] = {
     "gpt": partial(on_text, make=small_gpt),
     "gpt autocast": partial(on_text, make=small_gpt, autocast=HALF),
     "gpt bfloat16": partial(on_text, make=small_gpt, dtype=HALF),
