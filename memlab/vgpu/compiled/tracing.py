@@ -141,7 +141,7 @@ def changes(prediction: Prediction, seeing: Callable[[], AbstractContextManager[
     yield internals.compile_fx, "is_tf32_warning_applicable", _here(lambda graph: False, is_applicable)
     # What it would write for a report of a defect, it asks nvcc and the driver for.
     yield internals.reports, "save_graph_repro", _here(lambda *_, **__: None, internals.reports.save_graph_repro)
-    aligned = internals.graph.should_assume_input_aligned
+    aligned = vars(internals.graph)["should_assume_input_aligned"]
     yield internals.graph, "should_assume_input_aligned", _here(_aligned(aligned), aligned)
     codegen = internals.GraphLowering.codegen
     yield internals.GraphLowering, "codegen", _here(_with_tables(codegen, padding), codegen)

@@ -8,7 +8,7 @@ import torch
 
 from memlab import predict
 from tests.cuda.compiled import FILE, STEPS
-from tests.vgpu.compiled.loops import LOOPS
+from tests.vgpu.compiled.loops import FIRST, LOOPS
 
 RECORDED = json.loads(FILE.read_text())
 # Some seconds each; `python -m tests.cuda.compiled` compares all of them, on every card.
@@ -22,14 +22,25 @@ HERE = {
         "layers with breaks",
         "adapters",
         "flex attention",  # whose template Triton would load to time it
+        "llama, checkpoints in a whole",  # whose random state is no unaligned input
     ],
     "T4": ["llama", "loss alone", "gpt with an added mask"],  # which takes the fused attention
 }
+# With convolutions, whose workspaces cuDNN is asked for, and with a note of what a clock decides.
+ELSEWHERE = {
+    *("diffusion", "convnext", "mobilenet channels last", "adversaries", "contrast", "teacher"),
+    *("recommender", "code book", "preferences", "layers tuned"),
+}
+NAMED = [(card, name) for card, names in HERE.items() for name in names]
+# Of the others each on one card, in turn. A T4 has a note of bfloat16 in many.
+FULL = ("T4", "A100-40GB", "H100")  # for which all loops are recorded
+NEWER = sorted(LOOPS.keys() - FIRST.keys() - ELSEWHERE - {name for _, name in NAMED})
+IN_TURN = [(FULL[1 + i % 2], name) for i, name in enumerate(NEWER)]
 
 
 def test_every_loop_is_recorded():
-    for loops in RECORDED.values():
-        assert loops.keys() == LOOPS.keys()
+    for card, loops in RECORDED.items():
+        assert loops.keys() == LOOPS.keys() if card in FULL else loops.keys() >= FIRST.keys()
         assert all(loops.values())
 
 
@@ -44,7 +55,7 @@ def no_garbage_is_collected():
 
 @pytest.mark.usefixtures("no_garbage_is_collected")
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own, about what a reader's machine lacks
-@pytest.mark.parametrize(("card", "name"), [(card, name) for card, names in HERE.items() for name in names])
+@pytest.mark.parametrize(("card", "name"), [*NAMED, *IN_TURN])
 def test_equal_to_the_byte(card, name):
     trace = predict(LOOPS[name], gpu=card, steps=STEPS)
     assert [trace.peak_allocated, trace.peak_reserved] == RECORDED[card][name]
