@@ -124,7 +124,7 @@ class Recurrent(nn.Module):
 
 
 def recurrent(device: Any) -> Iterator[torch.Tensor]:
-    """That model without cuDNN, whose recurrent networks the stand-in has not."""
+    """The same model without cuDNN, whose recurrent networks the stand-in has not."""
     with torch.backends.cudnn.flags(enabled=False):
         yield from trained(device, make=Recurrent, batches=[text(8, 64)])
 
