@@ -26,10 +26,13 @@ HERE = {
     ],
     "T4": ["llama", "loss alone", "gpt with an added mask"],  # which takes the fused attention
 }
-# With convolutions, whose workspaces cuDNN is asked for, and with a note of what a clock decides.
+# With convolutions, whose workspaces cuDNN is asked for; with a note of what a clock decides; and those that take the
+# longest and whose mechanisms others have, too.
 ELSEWHERE = {
     *("diffusion", "convnext", "mobilenet channels last", "adversaries", "contrast", "teacher"),
     *("recommender", "code book", "preferences", "layers tuned"),
+    *("masked language model", "llama, checkpoints around blocks", "gpt with adapters", "clipping and the step"),
+    "layers checkpointed, twice",  # notebook 14's
 }
 NAMED = [(card, name) for card, names in HERE.items() for name in names]
 # Of the others each on one card, in turn. A T4 has a note of bfloat16 in many.

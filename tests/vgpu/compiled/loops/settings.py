@@ -66,6 +66,17 @@ def wrapped_whole(model: nn.Module, **options: Any) -> Any:
     return torch.compile(model, **options)
 
 
+class Twice(nn.Module):
+    """Checkpointed layers that run twice in one graph (pytorch#193193)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = Layers(checkpointed=True)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.layers(x, y) + self.layers(x.flip(0), y)
+
+
 def patched(device: Any, *, change: Callable[[], AbstractContextManager[Any]], loop: Loop) -> Iterator[torch.Tensor]:
     """A loop under settings of the compiler."""
     with change():
@@ -140,5 +151,6 @@ SETTINGS: dict[str, Loop] = {
     ),
     "llama, checkpoints around blocks": partial(on_text, make=small_llama, how=wrapped, dtype=HALF),
     "llama, checkpoints in a whole": partial(on_text, make=small_llama, how=wrapped_whole, autocast=HALF),
+    "layers checkpointed, twice": partial(on_rows, make=Twice),
     "documents": documents,
 }
