@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from memlab.vgpu import find_card
-from memlab.vgpu.attention.scratch import cudnn_backward
 from memlab.vgpu.scratch.rule import RESULT
+from memlab.vgpu.scratch.table import scratch
 
 # batch, heads, heads of keys, queries, width, keys; bytes on H100 and on A100
 ANSWERS = [
@@ -27,7 +27,8 @@ def workspace(card, batch, heads, key_heads, length, width, keys):
     with torch.device("meta"):
         query = torch.empty(batch, heads, length, width, dtype=torch.bfloat16)
         key = torch.empty(batch, key_heads, keys, width, dtype=torch.bfloat16)
-    results, size = cudnn_backward(find_card(card), (query, query, key, key), ())
+    operator = torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default
+    results, size = scratch(find_card(card), operator, (query, query, key, key), ())
     assert results is RESULT
     return size
 

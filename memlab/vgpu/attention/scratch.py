@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 
@@ -13,11 +14,10 @@ HOPPER, BLACKWELL = 90, 100
 WIDE_SHARED_MEMORY = (80, 90, 100, 103)  # 160 KiB a multiprocessor and more; the other cards since sm_86 have 100
 
 
-def _flash_forward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _flash_forward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # mha_fwd: where few blocks of queries would leave the card idle the keys are split, and each part has its own
     # result in float32. The state of the random numbers comes after that, and with dropout a copy of it.
-    query, key = args[:2]
-    dropout = args[3] if len(args) > 3 else 0.0
+    query, key, dropout = given.query, given.key, given.dropout_p
     batch, heads, length, width = query.shape
     if length == 1 and heads > key.shape[1] and not dropout and width % 8 == 0:  # seqlenq_ngroups_swapped
         heads, length = key.shape[1], heads // key.shape[1]
@@ -47,33 +47,33 @@ def _rounded(width: int) -> int:
     return -(-width // step) * step
 
 
-def _flash_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _flash_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _flash_attention_backward: gradient and result with heads innermost; mha_bwd: the sums of softmax's backward, and
     # a float32 gradient of the queries; with fewer key heads than query heads, gradients of keys and values for each
     # query head.
-    gradient, query, key, _, result = args[:5]
+    query, key = given.query, given.key
     batch, heads, length, width = query.shape
-    copies = [_bytes(tensor) for tensor in (gradient, result) if not tensor.transpose(1, 2).is_contiguous()]
+    copies = [_bytes(tensor) for tensor in (given.grad_out, given.out) if not tensor.transpose(1, 2).is_contiguous()]
     rows = 4 * batch * heads * -(-length // 128) * 128
     groups = [query.element_size() * batch * heads * key.shape[2] * width] * 2 if key.shape[1] != heads else []
     return *copies, RESULT, rows, rows * _rounded(width), *groups
 
 
-def _efficient_forward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _efficient_forward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _efficient_attention_forward: the state of the random numbers comes first, where it is on the card. Where a row of
     # the result is too wide to be kept in half precision, it is summed in float32.
-    wide = out[0].element_size() < 4 and args[2].shape[-1] > 128
+    wide = out[0].element_size() < 4 and given.value.shape[-1] > 128
     return Result(2), Result(3), RESULT, *([2 * _bytes(out[0])] if wide else [])
 
 
-def _efficient_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _efficient_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _efficient_attention_backward: the gradient with heads innermost; the product of result and gradient, and its row
     # sums, in float32 one after the other; in half precision the kernel makes the sums itself. Then its workspace. With
     # fewer key heads than query heads, which it takes since 2.15, gradients of keys and values for each query head.
-    gradient, query, key, value = args[:4]
+    gradient, query, key = given.grad_out_, given.query, given.key
     batch, heads, length, _ = query.shape
     sums = 4 * batch * heads * length
-    workspace = batch * heads * _efficient_workspace(card, query, key, value)
+    workspace = batch * heads * _efficient_workspace(card, query, key, given.value)
     copies = [] if gradient.transpose(1, 2).is_contiguous() else [_bytes(gradient)]
     groups = [_bytes(query) // length * key.shape[2]] * 2 if key.shape[1] != heads else []
     if query.element_size() < 4:
@@ -83,18 +83,18 @@ def _efficient_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable
     return *copies, RESULT, *groups, product, sums, *again, -product, workspace
 
 
-def _cudnn_forward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _cudnn_forward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _cudnn_attention_forward: the state of the random numbers first
     return Result(6), Result(7), RESULT, 256 if card.sm == HOPPER else 0
 
 
-def cudnn_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _cudnn_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     """``run_cudnn_SDP_bprop``: the gradients, then the workspace of cuDNN's plan.
 
     It is arithmetic of the shapes, fitted to what cuDNN 9.19, 9.20 and 9.26 answered for sm_80, sm_89, sm_90 and
     sm_100, and 9.20 for sm_120: ``tests/vgpu/test_attention_cudnn.py`` has the answers.
     """
-    query, key = args[1], args[2]
+    query, key = given.query, given.key
     batch, heads, length, width = query.shape
     rows = 4 * batch * heads
     # The row sums of softmax's backward and a float32 gradient of the queries; where the kernel is not of Hopper or of
@@ -152,5 +152,5 @@ RULES: dict[object, Rule] = {
     aten._scaled_dot_product_efficient_attention: _efficient_forward,
     aten._scaled_dot_product_efficient_attention_backward: _efficient_backward,
     aten._scaled_dot_product_cudnn_attention: _cudnn_forward,
-    aten._scaled_dot_product_cudnn_attention_backward: cudnn_backward,
+    aten._scaled_dot_product_cudnn_attention_backward: _cudnn_backward,
 }

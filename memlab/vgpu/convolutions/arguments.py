@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions.views import View
 
@@ -32,32 +32,30 @@ class Settings:
     benchmark: bool
 
 
-def forward_arguments(card: Card, args: Sequence[Any]) -> tuple[View, View, Settings]:
+def forward_arguments(card: Card, given: Arguments) -> tuple[View, View, Settings]:
     """Input, weight and settings."""
-    return View.of(args[0]), View.of(args[1]), _settings(card, args[3:9], args[1].dim() - 2)
+    return View.of(given.input), View.of(given.weight), _settings(card, given)
 
 
-def backward_arguments(card: Card, args: Sequence[Any]) -> tuple[View, View, View, Settings]:
+def backward_arguments(card: Card, given: Arguments) -> tuple[View, View, View, Settings]:
     """Gradient of the result, input, weight and settings."""
-    grad, x, w = (View.of(tensor) for tensor in args[:3])
-    return grad, x, w, _settings(card, args[4:10], args[2].dim() - 2)
+    return View.of(given.grad_output), *forward_arguments(card, given)
 
 
-def _settings(card: Card, args: Sequence[Any], dims: int) -> Settings:
-    stride, padding, dilation, transposed, output_padding, groups = args
-    switches = torch.backends.cudnn
+def _settings(card: Card, given: Arguments) -> Settings:
+    switches, dims = torch.backends.cudnn, given.weight.dim() - 2
 
     def each(sizes: Sequence[int], before: int) -> Sizes:  # expand_param_if_needed
         sizes = tuple(sizes) * dims if len(sizes) == 1 else tuple(sizes)
         return (before, *sizes) if dims == 1 else sizes
 
     return Settings(
-        each(stride, 1),
-        each(padding, 0),
-        each(dilation, 1),
-        transposed,
-        each(output_padding, 0),
-        groups,
+        each(given.stride, 1),
+        each(given.padding, 0),
+        each(given.dilation, 1),
+        given.transposed,
+        each(given.output_padding, 0),
+        given.groups,
         switches.enabled,
         card.bf16,
         switches.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]

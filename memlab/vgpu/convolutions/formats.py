@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.convolutions.arguments import backward_arguments, forward_arguments
 from memlab.vgpu.convolutions.by_matrices import begins_as_input
 from memlab.vgpu.convolutions.choice import suggests_channels_last, uses_cudnn
@@ -15,14 +16,14 @@ aten = torch.ops.aten
 
 
 def _forward(mode: Any, args: tuple[Any, ...], out: Any) -> Any:
-    x, w, settings = forward_arguments(current().card, args)
+    x, w, settings = forward_arguments(current().card, Arguments(aten.convolution.default, args))
     if not uses_cudnn(x, w, settings):
         return within(mode, out, args[0].numel()) if begins_as_input(x, settings) else out
     return _last(mode, out) if suggests_channels_last(x, w) else out
 
 
 def _backward(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    grad, x, w, settings = backward_arguments(current().card, args)
+    grad, x, w, settings = backward_arguments(current().card, Arguments(aten.convolution_backward.default, args))
     if not any(view.is_channels_last for view in (grad, x, w)) or not uses_cudnn(x, w, settings):
         return out
     if args[10][1]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions import by_cudnn, by_matrices
 from memlab.vgpu.convolutions.arguments import Settings, backward_arguments, forward_arguments
@@ -18,15 +19,15 @@ aten = torch.ops.aten
 Wanted = tuple[bool, bool, bool]  # the gradients of input, weight and bias
 
 
-def forward(card: Card, args: tuple[Any, ...], out: Any) -> list[Step]:
+def forward(card: Card, given: Arguments, out: Any) -> list[Step]:
     """The steps of ``aten.convolution``."""
-    x, w, settings = forward_arguments(card, args)
+    x, w, settings = forward_arguments(card, given)
     return answered(_forward(card, x, w, View.of(out), settings))
 
 
-def backward(card: Card, args: tuple[Any, ...], out: Any) -> list[Step]:
+def backward(card: Card, given: Arguments, out: Any) -> list[Step]:
     """The steps of ``aten.convolution_backward``."""
-    return answered(_backward(card, *backward_arguments(card, args), tuple(args[10])))
+    return answered(_backward(card, *backward_arguments(card, given), tuple(given.output_mask)))
 
 
 RULES: dict[object, Rule] = {aten.convolution: forward, aten.convolution_backward: backward}

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from memlab.units import KIB, MIB
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.rule import Rule, Step, Workspace
 from memlab.vgpu.versions import TORCH
@@ -51,29 +52,27 @@ def cublas_lt(card: Card) -> Iterable[Step]:
     return (*cublas(card), Workspace("cublasLt", LT_WORKSPACE)) if TORCH < (2, 13) else cublas(card)
 
 
-def _product(first: int) -> Rule:
-    """A product of the matrices from ``args[first]`` on."""
+def _product(first: str, second: str) -> Rule:
+    """A product of these arguments."""
 
-    def rule(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-        return *_copies(args[first : first + 2]), *cublas(card)
+    def rule(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+        return *_copies(getattr(given, first), getattr(given, second)), *cublas(card)
 
     return rule
 
 
-def _bmm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _bmm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # torch/_native/ops/bmm_outer_product: since 2.13 a kernel of Triton makes products of vectors
-    if TORCH >= (2, 13) and args[0].shape[2] == 1:
-        return ()
-    return _product(0)(card, args, out)
+    return () if TORCH >= (2, 13) and given.self.shape[2] == 1 else _product("self", "mat2")(card, given, out)
 
 
-def _addmm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    copies = _copies(args[1:3])
-    return *copies, *(cublas_lt(card) if _adds_a_bias(*args[:3]) else cublas(card))
+def _addmm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    first, second = given.mat1, given.mat2
+    return *_copies(first, second), *(cublas_lt(card) if _adds_a_bias(given.self, first, second) else cublas(card))
 
 
-def _addmm_activation(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    return *_copies(args[1:3]), *cublas_lt(card)
+def _addmm_activation(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    return *_copies(given.mat1, given.mat2), *cublas_lt(card)
 
 
 def _adds_a_bias(bias: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> bool:
@@ -86,7 +85,7 @@ def _adds_a_bias(bias: torch.Tensor, first: torch.Tensor, second: torch.Tensor) 
     )
 
 
-def _copies(matrices: tuple[torch.Tensor, ...]) -> list[int]:
+def _copies(*matrices: torch.Tensor) -> list[int]:
     """Bytes of those that are copied, because neither their rows nor their columns lie one after the other.
 
     ``prepare_matrix_for_cublas`` and ``prepare_batch_matrix_for_cublas``.
@@ -102,25 +101,25 @@ def _is_fit(matrix: torch.Tensor) -> bool:
     return down == 1 and along >= max(1, rows)
 
 
-def _of_vectors(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _of_vectors(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     return cublas(card)
 
 
-def _scaled_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _scaled_mm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # with a scale a row by CUTLASS (f8f8bf16_rowwise), but for sm_90
-    return () if args[2].numel() > 1 and card.sm // 10 != 9 else cublas_lt(card)
+    return () if given.scale_a.numel() > 1 and card.sm // 10 != 9 else cublas_lt(card)
 
 
-def _grouped_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _grouped_mm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _grouped_mm_cuda: by CUTLASS in bfloat16 since sm_90, else a product a group
     return () if card.sm >= 90 and out.dtype is torch.bfloat16 else cublas(card)
 
 
-def _int_mm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _int_mm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     return cublas(card) if TORCH < (2, 13) else ()
 
 
-def _solution(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _solution(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # apply_triangular_solve (BatchLinearAlgebraLib.cpp): in the result's memory, by cuBLAS; others end with one
     return cublas(card)
 
@@ -131,14 +130,14 @@ RULES: dict[object, Rule] = {
     aten.linalg_lu_solve: _solution,
     aten.linalg_inv_ex: _solution,
     aten._linalg_solve_ex: _solution,
-    aten.mm: _product(0),
+    aten.mm: _product("self", "mat2"),
     aten.bmm: _bmm,
     aten.addmm: _addmm,
     aten.addmm_: _addmm,
-    aten.baddbmm: _product(1),
-    aten.baddbmm_: _product(1),
-    aten.addbmm: _product(1),
-    aten.addbmm_: _product(1),
+    aten.baddbmm: _product("batch1", "batch2"),
+    aten.baddbmm_: _product("batch1", "batch2"),
+    aten.addbmm: _product("batch1", "batch2"),
+    aten.addbmm_: _product("batch1", "batch2"),
     aten._addmm_activation: _addmm_activation,
     aten._scaled_mm: _scaled_mm,
     aten._int_mm: _int_mm,

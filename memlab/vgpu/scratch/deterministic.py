@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.indexing import sorted_first
 from memlab.vgpu.scratch.rule import Rule, Step
@@ -12,23 +13,24 @@ from memlab.vgpu.scratch.rule import Rule, Step
 aten = torch.ops.aten
 
 
-def _index_add(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _index_add(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # index_add_cuda_: of the source times a number
-    tensor, dim, index, source = args[:4]
-    if _is_asked_for(tensor):
-        yield source.nbytes
-        yield from _along(card, tensor, dim, len(index), torch.empty(source.shape, dtype=source.dtype, device="meta"))
+    if _is_asked_for(given.self):
+        product = torch.empty(given.source.shape, dtype=given.source.dtype, device="meta")
+        yield given.source.nbytes
+        yield from _along(card, given.self, given.dim, len(given.index), product)
 
 
-def _index_copy(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    tensor, dim, index, source = args[:4]
-    return _along(card, tensor, dim, len(index), source) if _is_asked_for(tensor) else ()
+def _index_copy(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    if not _is_asked_for(given.self):
+        return ()
+    return _along(card, given.self, given.dim, len(given.index), given.source)
 
 
-def _scatter(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _scatter(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _scatter_via_index_put: where all rows have the same index by that, else each number by its own
-    tensor, dim, index, source = args[:4]
-    if not _is_asked_for(tensor) or not isinstance(source, torch.Tensor):
+    tensor, dim, index, source = given.self, given.dim, given.index, given.get("src")
+    if not _is_asked_for(tensor) or source is None:  # a number
         return ()
     others = [place for place in range(tensor.dim()) if place != dim % tensor.dim()]
     if all(index.stride(place) == 0 and index.shape[place] == tensor.shape[place] for place in others):

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.rule import RESULT, Rule, Step
 
 aten = torch.ops.aten
-Given = tuple[Any, ...]
 MOST_DIMS = 3  # of one transform
 
 
@@ -49,33 +49,33 @@ def _at_once(dims: Sequence[int]) -> bool:
     return len(dims) <= MOST_DIMS and list(dims[:2]) != [0, 1]  # use_optimized_cufft_path
 
 
-def _complex(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    tensor, dims = args[:2]  # _fft_c2c_cufft
+def _complex(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    tensor, dims = given.self, given.dim  # _fft_c2c_cufft
     return (RESULT, *_Layout.of(tensor).copy(dims)) if 0 < len(dims) <= MOST_DIMS else ()
 
 
-def _from_real(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    tensor, dims = args[:2]  # _fft_r2c_cufft
-    given, last = _Layout.of(tensor), dims[-1]
+def _from_real(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    tensor, dims = given.self, given.dim  # _fft_r2c_cufft
+    layout, last = _Layout.of(tensor), dims[-1]
     aligned = []
     if tensor.storage_offset() % 2:  # as if it were complex
         order = [dim for dim in range(tensor.dim()) if dim != last]
-        given, aligned = given.contiguous([*order, last]), [tensor.nbytes]
+        layout, aligned = layout.contiguous([*order, last]), [tensor.nbytes]
     if _at_once(dims):
-        return RESULT, *aligned, *given.copy(dims)
-    first = _Layout(out.shape, out.stride(), out.element_size()).contiguous([*given.batch([last]), last])
-    copy = [*aligned, *given.copy([last])]
+        return RESULT, *aligned, *layout.copy(dims)
+    first = _Layout(out.shape, out.stride(), out.element_size()).contiguous([*layout.batch([last]), last])
+    copy = [*aligned, *layout.copy([last])]
     return out.nbytes, *copy, *(-size for size in copy[::-1]), RESULT, *first.copy(dims[:-1])
 
 
-def _to_real(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    tensor, dims = args[:2]  # _fft_c2r_cufft: cuFFT destroys its input
-    given, clone = _Layout.of(tensor), tensor.nbytes
+def _to_real(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    tensor, dims = given.self, given.dim  # _fft_c2r_cufft: cuFFT destroys its input
+    layout, clone = _Layout.of(tensor), tensor.nbytes
     if _at_once(dims):
-        return RESULT, clone, *given.contiguous().copy(dims)
+        return RESULT, clone, *layout.contiguous().copy(dims)
     *others, last = dims
-    copy = given.copy(others)
-    between = given.contiguous([*given.batch(others), *others])
+    copy = layout.copy(others)
+    between = layout.contiguous([*layout.batch(others), *others])
     return RESULT, clone, *copy, *(-size for size in copy), *between.copy([last])
 
 

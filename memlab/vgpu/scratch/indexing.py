@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.internals import unset_fake_temporarily
 from memlab.vgpu.scratch import cub
@@ -18,32 +19,32 @@ MASKS = (torch.bool, torch.uint8)
 UNSORTED = 3072  # tokens of an embedding, whose gradients are added in one kernel
 
 
-def _index(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    indices = [index for index in args[1] if index is not None]
+def _index(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    indices = [index for index in given.indices if index is not None]
     mask = _mask(indices)
     if mask is None:
         yield from _alike(indices)
     elif len(indices) == 1:
-        place = next(place for place, index in enumerate(args[1]) if index is mask)
+        place = next(place for place, index in enumerate(given.indices) if index is mask)
         yield from _of_mask(mask, out.shape[place])
     yield RESULT
 
 
-def _index_put(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    tensor, indices, value = args[:3]
-    given = [index for index in indices if index is not None]
-    if not given or not tensor.numel():
+def _index_put(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    tensor, value = given.self, given.values
+    indices = [index for index in given.indices if index is not None]
+    if not indices or not tensor.numel():
         return
     is_sorted = torch.are_deterministic_algorithms_enabled() and value.numel() > 1
-    if is_sorted or (len(args) > 3 and args[3]):
-        yield from sorted_first(card, *args[:3])
+    if is_sorted or given.accumulate:
+        yield from sorted_first(card, tensor, given.indices, value)
         return
-    mask = _mask(given)
+    mask = _mask(indices)
     if value.device.type == "cpu" and not value.dim() and (mask is None or _is_on_host(mask)):
         yield value.nbytes  # with a mask on the card that is masked_fill
     if mask is None:
-        yield from _alike(given)
-    elif len(given) == 1:
+        yield from _alike(indices)
+    elif len(indices) == 1:
         yield from _of_mask(mask, _count(mask, value))
 
 
@@ -135,11 +136,11 @@ def _is_on_host(index: torch.Tensor) -> bool:
     return index.device.type == "cpu"
 
 
-def _embedding_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    gradient, tokens, rows, _, scaled = args[:5]
+def _embedding_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    tokens, scaled = given.indices, given.scale_grad_by_freq
     if tokens.numel() <= UNSORTED and not scaled:
         return ()
-    return _sorted_sums(card, gradient, tokens, rows, scaled)
+    return _sorted_sums(card, given.grad_output, tokens, given.num_weights, scaled)
 
 
 def _sorted_sums(
@@ -169,24 +170,23 @@ def _sorted_sums(
     yield index * parts if few else max(gradient.element_size(), 4) * parts * width
 
 
-def _renorm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _renorm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # embedding_renorm_cuda_: the indices are sorted, and each is kept once
-    tokens = args[1]
+    tokens = given.indices
     size = tokens.numel() * tokens.element_size()
     indices = 8 * tokens.numel()
     sort = launch(card, tokens.numel(), tokens.element_size(), 1)
     return size, size, indices, *sort, -indices, size, 8, cub.unique(tokens.numel())
 
 
-def _bag_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _bag_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # embedding_bag_backward_cuda_sum_avg; with weights for each token their gradient is another operator's
-    gradient, tokens, rows, scaled, mode = args[0], args[1], args[6], args[7], args[8]
-    if mode == 2 or not tokens.numel():
+    if given.mode == 2 or not given.indices.numel():
         return ()
-    return _sorted_sums(card, gradient, tokens, rows, scaled)
+    return _sorted_sums(card, given.grad, given.indices, given.num_weights, given.scale_grad_by_freq)
 
 
-def _bag(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _bag(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _embedding_bag_cuda: sizes of the bags and the bag of each token, before the sums
     return Result(2), Result(1), RESULT
 

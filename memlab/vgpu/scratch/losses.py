@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.laid_out import copies
 from memlab.vgpu.scratch.reductions import of_all
@@ -12,108 +13,94 @@ from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 
 aten = torch.ops.aten
 NONE = 0  # at::Reduction
-Given = tuple[Any, ...]
 
 
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _reduction(args: Given, place: int) -> int:
-    return args[place] if len(args) > place else 1
-
-
-def _reduced_beside(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _reduced_beside(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # mse_loss_out, smooth_l1_loss_out: the result has room for the whole loss, but that is made beside it
-    if _reduction(args, 2) == NONE:
+    if given.reduction == NONE:
         return ()
-    size = _whole(args)
-    return size, *of_all(card, args[0]), -size
+    size = _whole(given)
+    return size, *of_all(card, given.self), -size
 
 
-def _whole(args: Given) -> int:
-    return torch.broadcast_shapes(args[0].shape, args[1].shape).numel() * args[0].element_size()
+def _whole(given: Arguments) -> int:
+    return torch.broadcast_shapes(given.self.shape, given.target.shape).numel() * given.self.element_size()
 
 
-def _reduced_before(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _reduced_before(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # huber_loss: the loss, then its mean
-    if _reduction(args, 2) == NONE:
+    if given.reduction == NONE:
         return ()
-    return _whole(args), RESULT, *of_all(card, args[0])
+    return _whole(given), RESULT, *of_all(card, given.self)
 
 
-def _reduced_inside(place: int) -> Rule:
-    """binary_cross_entropy_out_cuda, soft_margin_loss_out: the whole loss is the result, and its mean goes into it."""
-
-    def rule(card: Card, args: Given, out: Any) -> Iterable[Step]:
-        return () if _reduction(args, place) == NONE else (RESULT, *_mean(card, args[0]))
-
-    return rule
+def _reduced_inside(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    # binary_cross_entropy_out_cuda, soft_margin_loss_out: the whole loss is the result, and its mean goes into it
+    return () if given.reduction == NONE else (RESULT, given.self.element_size(), *of_all(card, given.self))
 
 
-def _mean(card: Card, tensor: torch.Tensor) -> Iterable[Step]:
-    return tensor.element_size(), *of_all(card, tensor)
-
-
-def _soft_margin_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _soft_margin_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # soft_margin_loss_backward_out: -target, its product with the input, and exp of that
-    size = _bytes(args[1])
+    size = _bytes(given.self)
     return size, size, size, -size, -size, RESULT
 
 
-def _logits(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _logits(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # binary_cross_entropy_with_logits: the log-sigmoid, 1 - target, and with weights of the positive class theirs
-    size, reduction = _bytes(args[0]), args[4] if len(args) > 4 else 1
-    weight = args[3] if len(args) > 3 else None
+    size, weight = _bytes(given.self), given.pos_weight
     yield from (size,)
     if weight is not None:
         yield from (_bytes(weight), size, -_bytes(weight), -size)
-    if reduction == NONE:
+    if given.reduction == NONE:
         yield RESULT
     else:
         yield size
         yield RESULT
-        yield from of_all(card, args[0])
+        yield from of_all(card, given.self)
 
 
-def _per_sample(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _per_sample(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # multi_margin_loss_cuda, multilabel_margin_loss_forward_out: a loss for each row
-    laid_out = copies(*args[:2])
-    if args[0].dim() < 2 or _reduction(args, 5) == NONE:
+    tensor, laid_out = given.self, copies(given.self, given.target)
+    if tensor.dim() < 2 or given.reduction == NONE:
         return *laid_out, RESULT
-    return *laid_out, RESULT, args[0].shape[0] * args[0].element_size()
+    return *laid_out, RESULT, tensor.shape[0] * tensor.element_size()
 
 
-def _per_sample_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
-    return RESULT, *copies(*args[:3])
+def _per_sample_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    return RESULT, *copies(given.grad_output, given.self, given.target)
 
 
-def _multilabel_margin(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _multilabel_margin(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # multilabel_margin_loss_forward_out: which classes are targets, a loss for each row, their sum
-    laid_out = copies(*args[:2])
-    if args[0].dim() < 2 or _reduction(args, 2) == NONE:
+    tensor, laid_out = given.self, copies(given.self, given.target)
+    if tensor.dim() < 2 or given.reduction == NONE:
         return *laid_out, Result(1), RESULT
-    return *laid_out, Result(1), args[0].shape[0] * args[0].element_size(), RESULT
+    return *laid_out, Result(1), tensor.shape[0] * tensor.element_size(), RESULT
 
 
-def _ctc(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _ctc(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # ctc_loss_gpu_template: lengths of inputs and targets, and where each target begins
-    size = 8 * args[0].shape[1]
+    size = 8 * given.log_probs.shape[1]
     return size, size, size, Result(1), RESULT
 
 
-def _ctc_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _ctc_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # ctc_loss_backward_gpu_template: as before, and a state of its own like the forward pass's
-    size = 8 * args[1].shape[1]
-    return size, size, size, _bytes(args[6]), RESULT
+    size = 8 * given.log_probs.shape[1]
+    return size, size, size, _bytes(given.log_alpha), RESULT
 
 
 RULES: dict[object, Rule] = {
     aten.mse_loss: _reduced_beside,
     aten.smooth_l1_loss: _reduced_beside,
     aten.huber_loss: _reduced_before,
-    aten.binary_cross_entropy: _reduced_inside(3),
-    aten.soft_margin_loss: _reduced_inside(2),
+    aten.binary_cross_entropy: _reduced_inside,
+    aten.soft_margin_loss: _reduced_inside,
     aten.soft_margin_loss_backward: _soft_margin_backward,
     aten.binary_cross_entropy_with_logits: _logits,
     aten.multi_margin_loss: _per_sample,

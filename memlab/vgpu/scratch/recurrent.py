@@ -5,30 +5,30 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.reductions import over, wide
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 
 aten = torch.ops.aten
-Given = tuple[Any, ...]
 
 
-def _lstm(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _lstm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _thnn_fused_lstm_cell_cuda: what backward needs comes first
     return Result(2), Result(0), Result(1)
 
 
-def _lstm_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _lstm_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _thnn_fused_lstm_cell_backward_impl_cuda: one sum over the batch for both biases
     bias: list[Step] = [Result(2), *_summed(card, out[0])] if out[2] is not None else []
     return Result(0), Result(1), *bias
 
 
-def _gru(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _gru(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     return Result(1), Result(0)
 
 
-def _gru_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _gru_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     yield from map(Result, range(3))
     for place in (3, 4):
         if out[place] is not None:
@@ -36,10 +36,9 @@ def _gru_backward(card: Card, args: Given, out: Any) -> Iterable[Step]:
             yield from _summed(card, out[0])
 
 
-def _packed(card: Card, args: Given, out: Any) -> Iterable[Step]:
+def _packed(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _pack_padded_sequence: the steps that have as many sequences are copied in one piece, and joined
-    padded, lengths, batch_first = args
-    padded = padded.transpose(0, 1) if batch_first else padded
+    padded, lengths = given.input.transpose(0, 1) if given.batch_first else given.input, given.lengths
     before = 0
     for ended, length in enumerate(reversed(lengths.tolist())):
         if length > before:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import reduction
 from memlab.vgpu.scratch.laid_out import copies, flattened
@@ -44,78 +45,73 @@ def over(card: Card, tensor: torch.Tensor, dims: Sequence[int] | None, width: in
     return (*taken, *(-size for size in reversed(taken)))
 
 
-def _dims(args: tuple[Any, ...], place: int = 1) -> Sequence[int] | None:
-    given = args[place] if len(args) > place else None
-    if isinstance(given, list | tuple):
-        return given
-    return [given] if type(given) is int else None
+def _dims(given: Arguments) -> Sequence[int] | None:
+    """The dimensions that are reduced, None for all: of what reduces all some overloads have no ``dim``."""
+    dim = given.get("dim")
+    return [dim] if isinstance(dim, int) else dim
 
 
 def _reduction(width: Width) -> Rule:
-    """A reduction of ``args[0]`` over ``args[1]``."""
+    """A reduction of ``self`` over ``dim``, with partial results of this width."""
 
-    def rule(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-        return over(card, args[0], _dims(args), width(args[0]))
+    def rule(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+        return over(card, given.self, _dims(given), width(given.self))
 
     return rule
 
 
-def _added(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _added(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # make_reduction casts whole numbers before it adds them, floats in the kernel
-    tensor = args[0]
+    tensor = given.self
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.element_size() == 8:
-        return over(card, tensor, _dims(args), wide(tensor))
-    return 8 * tensor.numel(), *over(card, tensor, _dims(args), 8)
+        return over(card, tensor, _dims(given), wide(tensor))
+    return 8 * tensor.numel(), *over(card, tensor, _dims(given), 8)
 
 
-def _extreme(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _extreme(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # With its position, where there is one dimension; else the value alone, of a contiguous tensor (ReduceAllOps.cpp).
-    tensor, dims = args[0], _dims(args)
+    tensor, dims = given.self, _dims(given)
     if dims is None:
         return *copies(tensor), *of_all(card, tensor, plain(tensor))
     return over(card, tensor, dims, 16)
 
 
-def _position(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _position(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # argmax_argmin_impl makes one dimension of all
-    tensor, dims = args[0], _dims(args)
+    tensor, dims = given.self, _dims(given)
     copy = flattened(tensor) if dims is None else []
     return *copy, *(of_all(card, tensor, 16) if copy else over(card, tensor, dims, 16))
 
 
-def _extremes(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    tensor, dims = args[0], _dims(args)
+def _extremes(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    tensor, dims = given.self, _dims(given)
     if dims is None:
         return *copies(tensor), *of_all(card, tensor, 2 * plain(tensor))
     return over(card, tensor, dims, 2 * plain(tensor))
 
 
-def _count_nonzero(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    count = args[0].numel()
-    truths = () if args[0].dtype is torch.bool else (count,)
-    return *truths, RESULT, 8 * count, *over(card, args[0], _dims(args), 8)
+def _count_nonzero(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    count = given.self.numel()
+    truths = () if given.self.dtype is torch.bool else (count,)
+    return *truths, RESULT, 8 * count, *over(card, given.self, _dims(given), 8)
 
 
-def _norm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    return over(card, args[0], _dims(args, 2), wide(args[0]))
-
-
-def _logsumexp(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _logsumexp(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # logsumexp_out_impl: the maxima, which of them are infinite, and exp of what is left, which is summed
-    tensor, dims = args[0], _dims(args)
+    tensor, dims = given.self, _dims(given)
     size, kept = tensor.numel() * tensor.element_size(), out.numel() * out.element_size()
     maxima = (kept, *over(card, tensor, dims, plain(tensor)))
     infinite = (kept, out.numel(), -out.numel(), -kept)
     return *maxima, *infinite, size, RESULT, *over(card, tensor, dims, wide(tensor))
 
 
-def _foreach_norm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _foreach_norm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # foreach_tensor_norm_cuda: a part for each 65,536 elements, as many for all tensors as for the longest
-    return _parts(args[0]), RESULT
+    return _parts(given.self), RESULT
 
 
-def _foreach_max(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    return RESULT, _parts(args[0])
+def _foreach_max(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    return RESULT, _parts(given.self)
 
 
 def _parts(tensors: Sequence[torch.Tensor]) -> int:
@@ -140,7 +136,7 @@ RULES: dict[object, Rule] = {
     aten.std: _reduction(_welford),
     aten.var_mean: _reduction(_welford),
     aten.std_mean: _reduction(_welford),
-    aten.linalg_vector_norm: _norm,
+    aten.linalg_vector_norm: _reduction(wide),
     aten.count_nonzero: _count_nonzero,
     aten.logsumexp: _logsumexp,
     aten._foreach_norm: _foreach_norm,

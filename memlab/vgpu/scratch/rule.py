@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 
 
@@ -50,4 +51,4 @@ class Remark:
 # A number of bytes is allocated until the operator's end; a negative one gives the last block of so many bytes back.
 Step = int | Result | Workspace | Plan | Remark
 # Of the card, an operator's arguments and its results, in order. Without a ``Result`` the results come first.
-Rule = Callable[[Card, tuple[Any, ...], Any], Iterable[Step]]
+Rule = Callable[[Card, Arguments, Any], Iterable[Step]]

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.laid_out import copies
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
@@ -12,21 +13,21 @@ from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 aten = torch.ops.aten
 
 
-def _softmax_backward(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _softmax_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # softmax_backward_cuda_out: the product of gradient and result.
-    gradient, result = args[:2]
-    return (RESULT, gradient.numel() * max(gradient.element_size(), result.element_size()))
+    gradient = given.grad_output
+    return RESULT, gradient.numel() * max(gradient.element_size(), given.output.element_size())
 
 
-def _safe_softmax(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _safe_softmax(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # _safe_softmax: of contiguous scores, which are minus infinity, in which rows all are, and the zero that these get.
-    scores = args[0]
-    rows = scores.numel() // max(1, scores.shape[args[1]])
+    scores = given.self
+    rows = scores.numel() // max(1, scores.shape[given.dim])
     copy = copies(scores)
     return RESULT, *copy, *(-size for size in copy), scores.numel(), rows, out.element_size()
 
 
-def _dropout(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _dropout(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # dropout_cuda: the mask first
     return Result(1), Result(0)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch import cub
 from memlab.vgpu.scratch.laid_out import copies, flattened
@@ -25,14 +26,19 @@ SMALL = 4096  # elements that one block of threads sorts in place
 MANY = 128  # segments that CUB sorts each by itself
 
 
-def _sort(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    # sort_stable_kernel: a short dimension is sorted in its results, with the positions to begin with beside them. For
-    # a long one the input is copied if that dimension is not the fastest, and results that lie in another way are too.
-    tensor = args[0]
+def _sort(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    return _sorted(card, given.self, given.dim, out)
+
+
+def _sorted(card: Card, tensor: torch.Tensor, dim: int, out: Sequence[torch.Tensor]) -> Iterable[Step]:
+    """``sort_stable_kernel``: a short dimension is sorted in its results, with the positions to begin with beside them.
+
+    For a long one the input is copied if that dimension is not the fastest, and results that lie in another way are
+    too.
+    """
     count, width = tensor.numel(), tensor.element_size()
     if tensor.dim() == 0 or count == 0:
         return
-    dim = _dim(args)
     length = tensor.shape[dim]
     strides = _fastest(tensor, dim)
     if length > SMALL and not _has(tensor, strides):
@@ -55,9 +61,8 @@ def _has(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
     return all(size == 1 or one == other for (size, one), other in zip(found, strides, strict=True))
 
 
-def _topk(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
-    dim, ordered = args[2] if len(args) > 2 else -1, len(args) < 5 or args[4]
-    return RESULT, *largest(card, args[0], out, dim, ordered)
+def _topk(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    return RESULT, *largest(card, given.self, out, given.dim, given.sorted)
 
 
 def largest(
@@ -83,7 +88,7 @@ def largest(
             taken += counts
     yield from (-size for size in reversed(taken))
     if ordered and tensor.dim() and values.shape[dim] > SMALL:
-        yield from (positions.nbytes, values.nbytes, *_sort(card, (values, dim), out))
+        yield from (positions.nbytes, values.nbytes, *_sorted(card, values, dim, out))
         yield from (positions.nbytes, -positions.nbytes)
 
 
@@ -113,15 +118,9 @@ def launch(card: Card, count: int, width: int, segments: int) -> Iterable[Step]:
     return *taken, first, -first, -width * count, second, -second, -8 * count, -8 * count
 
 
-def _dim(args: tuple[Any, ...]) -> int:
-    """The dimension, of ``sort(self, dim, descending)`` or ``sort(self, stable, dim, descending)``."""
-    numbers = [arg for arg in args[1:] if type(arg) is int]
-    return numbers[0] if numbers else -1
-
-
-def _randperm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _randperm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # randperm_out_cuda: random keys, of so many bits that they rarely meet, are sorted with the numbers.
-    count, width = args[0], out.element_size()
+    count, width = given.n, out.element_size()
     if count < 2:
         return ()
     bits = min(64, ceil(log2(count - (6 * count**2 + 1) / (12 * log(0.9)))))
@@ -130,9 +129,9 @@ def _randperm(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     return RESULT, 8, -8, width * count, key * count, key * count, buffer, -buffer
 
 
-def _median(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _median(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # median_with_indices_impl takes it contiguous; median_impl, of all: the one in the middle once they are sorted
-    tensor = args[0]
+    tensor = given.self
     if isinstance(out, tuple | list):
         return *copies(tensor), RESULT
     count, width = tensor.numel(), tensor.element_size()
@@ -142,9 +141,9 @@ def _median(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
     return *copy, width * count, 8 * count, *apart, *launch(card, count, width, 1), -8 * count, *back, 1, RESULT
 
 
-def _mode(card: Card, args: tuple[Any, ...], out: Any) -> Iterable[Step]:
+def _mode(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # mode_kernel_impl: with the dimension as the last; a long one is sorted, which a copy is for (apply_mode)
-    tensor, dim = args[0], args[1] if len(args) > 1 else -1
+    tensor, dim = given.self, given.dim
     if tensor.dim() == 0:
         return
     yield RESULT

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.attention import scratch as attention
 from memlab.vgpu.cards import Card
 from memlab.vgpu.convolutions import steps as convolutions
@@ -38,16 +39,10 @@ def scratch(
     rule = RULES.get(func.overloadpacket)
     if rule is None or _is_on_the_host(out):
         return ()
-    return tuple(rule(card, _by_place(func, args, kwargs) if kwargs else args, out))
+    return tuple(rule(card, Arguments(func, args, kwargs), out))
 
 
 def _is_on_the_host(out: Any) -> bool:
     """Return True if the result is on the host, made of tensors whose numbers are not known there either."""
     first = out[0] if isinstance(out, tuple | list) and out else out
     return isinstance(first, torch.Tensor) and first.device.type == "cpu"
-
-
-def _by_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """All arguments in the order of the operator's schema; those not given have their defaults."""
-    rest = func._schema.arguments[len(args) :]
-    return (*args, *(kwargs.get(argument.name, argument.default_value) for argument in rest))
