@@ -26,4 +26,4 @@ class _Answered(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **kwargs or {})
-        return with_results(self, args, out) if func.overloadpacket in COLLECTIVES else out
+        return with_results(out) if func.overloadpacket in COLLECTIVES else out

@@ -1,5 +1,6 @@
 """An operator's arguments by the names that PyTorch's ``native_functions.yaml`` gives them, with its defaults."""
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -11,7 +12,7 @@ class Arguments:
 
     __slots__ = ("_args", "_func", "_kwargs")
 
-    def __init__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None):
+    def __init__(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None):
         self._func, self._args, self._kwargs = func, args, kwargs or {}
 
     def __getattr__(self, name: str) -> Any:

@@ -8,6 +8,7 @@ import torch
 
 from memlab.tracking.collectives import COLLECTIVES
 from memlab.vgpu import ranks, values
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.convolutions import formats
 from memlab.vgpu.convolutions.views import View, dense_strides
 from memlab.vgpu.current_prediction import current
@@ -21,70 +22,70 @@ aten = torch.ops.aten
 _MOST_IMAGES = 65_535  # that cuDNN evaluates a batch norm of
 
 
-def _random_state_on_the_host(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
+def _random_state_on_the_host(mode: Any, given: Arguments, out: tuple[Any, ...]) -> tuple[Any, ...]:
     """``_efficient_attention_forward`` (attention.cu): two numbers; since 2.15 they are on the card without dropout.
 
     So they are while a CUDA graph is captured.
     """
-    dropout = args[5] if len(args) > 5 else 0.0
-    if current().capturing or (TORCH >= (2, 15) and not dropout):
+    if current().capturing or (TORCH >= (2, 15) and not given.dropout_p):
         return out
     return (*out[:2], torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
 
 
-def _empty_buffer(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
+def _empty_buffer(mode: Any, given: Arguments, out: tuple[Any, ...]) -> tuple[Any, ...]:
     """``log_sigmoid_forward_cuda`` (Activation.cpp): only the CPU's kernel uses the buffer."""
     return out[0], make_fake(mode, torch.empty(0, dtype=out[0].dtype, device="meta"), CARD)
 
 
-def _in_full_storage(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
+def _in_full_storage(mode: Any, given: Arguments, out: FakeTensor) -> torch.Tensor:
     """These losses reduce in place: the one number keeps the storage of as many as went in (Loss.cpp, PointwiseOps)."""
     if out.dim():
         return out  # reduction="none"
-    return within(mode, out, prod(torch.broadcast_shapes(args[0].shape, args[1].shape)))
+    return within(mode, out, prod(torch.broadcast_shapes(given.self.shape, given.target.shape)))
 
 
-def _in_storage_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
+def _in_storage_of_input(mode: Any, given: Arguments, out: FakeTensor) -> torch.Tensor:
     """``col2im`` (Col2Im.cu): the result begins as large as the input, and is not given back what it has too much."""
-    return within(mode, out, args[0].numel())
+    return within(mode, out, given.self.numel())
 
 
-def _contiguous_gradient(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
+def _contiguous_gradient(mode: Any, given: Arguments, out: tuple[Any, ...]) -> tuple[Any, ...]:
     """``layer_norm_backward_cuda``, ``_fused_rms_norm_backward_cuda``: like the contiguous copy of the input."""
     return out if out[0] is None else (_laid_out(mode, out[0], False), *out[1:])
 
 
-def _contiguous(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
+def _contiguous(mode: Any, given: Arguments, out: FakeTensor) -> torch.Tensor:
     """``mse_loss_backward`` and its like (Loss.cpp) begin with contiguous zeros."""
     return _laid_out(mode, out, False)
 
 
-def _like_gradient(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
+def _like_gradient(mode: Any, given: Arguments, out: FakeTensor) -> torch.Tensor:
     """``log_sigmoid_backward_cuda`` (Activation.cpp)."""
-    gradient = torch.empty_strided(args[0].shape, args[0].stride(), dtype=out.dtype, device="meta")
+    shape, strides = given.grad_output.shape, given.grad_output.stride()
+    gradient = torch.empty_strided(shape, strides, dtype=out.dtype, device="meta")
     return make_fake(mode, torch.empty_like(gradient), CARD)
 
 
-def _in_format_of_input(mode: Any, args: tuple[Any, ...], out: FakeTensor) -> torch.Tensor:
+def _in_format_of_input(mode: Any, given: Arguments, out: FakeTensor) -> torch.Tensor:
     """``upsample_bilinear2d`` (structured, UpSampleBilinear2d.cpp)."""
-    return _laid_out(mode, out, View.of(args[0]).is_channels_last)
+    return _laid_out(mode, out, View.of(given.self).is_channels_last)
 
 
-def _evaluated(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
+def _evaluated(mode: Any, given: Arguments, out: tuple[Any, ...]) -> tuple[Any, ...]:
     """In evaluation mode ``native_batch_norm`` keeps a mean and a deviation, ``cudnn_batch_norm`` keeps none.
 
     ``_select_batch_norm_backend`` (Normalization.cpp) decides which of them runs. In training both keep the same.
     """
-    tensor, weight, bias, mean, variance, is_training = args[:6]
+    tensor, weight = given.input, given.weight
     is_cudnns = (
         torch.backends.cudnn.enabled
-        and not any(given is None for given in (weight, bias, mean, variance))
+        and not any(each is None for each in (weight, given.bias, given.running_mean, given.running_var))
         and tensor.dim() >= 3
         and tensor.shape[0] <= _MOST_IMAGES
         and tensor.dtype != torch.bfloat16
         and (tensor.dtype != torch.float16 or weight.dtype == torch.float32)
     )
-    if is_training or not is_cudnns:
+    if given.training or not is_cudnns:
         return out
     return out[0], *(make_fake(mode, torch.empty(0, dtype=kept.dtype, device="meta"), CARD) for kept in out[1:])
 
@@ -97,7 +98,7 @@ def _laid_out(mode: Any, tensor: FakeTensor, channels_last: bool) -> torch.Tenso
 
 
 # Results that fake kernels get wrong for CUDA.
-CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
+CORRECTIONS: dict[int, Callable[[Any, Arguments, Any], Any]] = {
     id(aten._scaled_dot_product_efficient_attention.default): _random_state_on_the_host,
     id(aten.log_sigmoid_forward.default): _empty_buffer,
     id(aten.native_batch_norm.default): _evaluated,
@@ -114,7 +115,7 @@ CORRECTIONS: dict[int, Callable[[Any, tuple[Any, ...], Any], Any]] = {
     id(aten.binary_cross_entropy.default): _in_full_storage,
     id(aten.soft_margin_loss.default): _in_full_storage,
     **formats.CORRECTIONS,
-    **{id(packet.default): ranks.with_results for packet in COLLECTIVES},
+    **{id(packet.default): lambda mode, given, out: ranks.with_results(out) for packet in COLLECTIVES},
 }
 
 
@@ -234,9 +235,9 @@ OUR_OWN: dict[int, Callable[..., Any]] = {
 }
 # Operators without a fake kernel whose result is like one of their arguments.
 LIKE = {
-    aten._ctc_loss_backward.default: 1,  # the logarithms of probabilities
-    aten.multi_margin_loss_backward.default: 1,
-    aten.multilabel_margin_loss_backward.default: 1,
+    aten._ctc_loss_backward.default: "log_probs",
+    aten.multi_margin_loss_backward.default: "self",
+    aten.multilabel_margin_loss_backward.default: "self",
 }
 # Sizes that depend on numbers of which more is known here than PyTorch's fake kernels ask for.
 SIZED: dict[Any, Callable[..., Any]] = {

@@ -17,6 +17,7 @@ import torch
 
 from memlab.tracking import randomness
 from memlab.vgpu import host, values
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.current_prediction import Prediction, enter
 from memlab.vgpu.facade import card_device
 from memlab.vgpu.fake_kernels import CORRECTIONS, LIKE, OUR_OWN, SIZED
@@ -139,7 +140,7 @@ class VirtualMode(FakeTensorMode):
                 out = _copied(self, func, args, out)
         elif id(func) in CORRECTIONS:
             with unset_fake_temporarily():
-                out = CORRECTIONS[id(func)](self, args, out)
+                out = CORRECTIONS[id(func)](self, Arguments(func, args, kwargs), out)
         if id(func) not in parts.HELD:  # whose numbers are known already, if they are
             values.follow(func, args, kwargs, out)
         return out
@@ -167,7 +168,7 @@ class VirtualMode(FakeTensorMode):
             return self._moved_to_the_card(results, func)
         except (UnsupportedOperatorException, UnsupportedFakeTensorException, NotImplementedError) as error:
             if func in LIKE:
-                return aten.empty_like.default(args[LIKE[func]])
+                return aten.empty_like.default(getattr(Arguments(func, args, kwargs), LIKE[func]))
             raise no_kernel(func) from error
         except AssertionError as error:
             if "shape_env" in str(error):

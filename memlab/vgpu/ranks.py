@@ -91,7 +91,7 @@ def _is_alone() -> bool:
 _ON_THE_CARD = Patches(_changes)
 
 
-def with_results(mode: Any, args: tuple[Any, ...], out: Any) -> Any:
+def with_results(out: Any) -> Any:
     """Return a collective's tensors with work that is already done, for those who wait for it (DDP's reducer)."""
     if not isinstance(out, tuple):
         return out

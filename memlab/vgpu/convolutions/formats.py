@@ -15,18 +15,18 @@ from memlab.vgpu.results import make_fake, within
 aten = torch.ops.aten
 
 
-def _forward(mode: Any, args: tuple[Any, ...], out: Any) -> Any:
-    x, w, settings = forward_arguments(current().card, Arguments(aten.convolution.default, args))
+def _forward(mode: Any, given: Arguments, out: Any) -> Any:
+    x, w, settings = forward_arguments(current().card, given)
     if not uses_cudnn(x, w, settings):
-        return within(mode, out, args[0].numel()) if begins_as_input(x, settings) else out
+        return within(mode, out, given.input.numel()) if begins_as_input(x, settings) else out
     return _last(mode, out) if suggests_channels_last(x, w) else out
 
 
-def _backward(mode: Any, args: tuple[Any, ...], out: tuple[Any, ...]) -> tuple[Any, ...]:
-    grad, x, w, settings = backward_arguments(current().card, Arguments(aten.convolution_backward.default, args))
+def _backward(mode: Any, given: Arguments, out: tuple[Any, ...]) -> tuple[Any, ...]:
+    grad, x, w, settings = backward_arguments(current().card, given)
     if not any(view.is_channels_last for view in (grad, x, w)) or not uses_cudnn(x, w, settings):
         return out
-    if args[10][1]:
+    if given.output_mask[1]:
         x = x.in_format(suggests_channels_last(x, w))
     grad = grad if grad.is_channels_last == x.is_channels_last else grad.in_format(x.is_channels_last)
     lasts = suggests_channels_last(grad, w), suggests_channels_last(grad, x), False
