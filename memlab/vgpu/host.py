@@ -4,6 +4,7 @@ Only large floating-point tensors whose numbers say nothing (random, or not yet 
 model of 8 billion parameters costs no memory before it moves to the card.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from memlab.tracking import randomness
 from memlab.vgpu import values
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.current_prediction import Prediction, current
 from memlab.vgpu.internals import FakeTensor, FakeTensorMode, storage_id, unset_fake_temporarily
 from memlab.vgpu.results import make_fake, remembered
@@ -29,7 +31,8 @@ def compute(mode: FakeTensorMode, func: Any, types: Any, args: tuple[Any, ...], 
         if fake.is_floating_point() and fake.numel() > (SMALL if _says_nothing(func) else LARGE):
             return fake
     elif written := values.written(func):
-        _keep_before_writing(current(), written, args, kwargs)
+        given = Arguments(func, args, kwargs)
+        _keep_before_writing(current(), [getattr(given, name) for name in written])
     current().numbers += torch.Tag.nondeterministic_seeded in func.tags
     with unset_fake_temporarily():
         return randomness.call(func, args, kwargs)
@@ -80,11 +83,8 @@ def _says_nothing(func: Any) -> bool:
     return func.overloadpacket in values.EMPTY
 
 
-def _keep_before_writing(
-    prediction: Prediction, written: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    for index, name in written:
-        target = args[index] if index < len(args) else kwargs.get(name)
+def _keep_before_writing(prediction: Prediction, targets: Iterable[Any]) -> None:
+    for target in targets:
         for tensor in target if isinstance(target, tuple | list) else (target,):
             if isinstance(tensor, torch.Tensor):
                 _keep(prediction, tensor)

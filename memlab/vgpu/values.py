@@ -28,6 +28,7 @@ import torch
 from memlab.tracking.collectives import COLLECTIVES
 from memlab.tracking.internals import rank_in_group, size_of_group
 from memlab.tracking.operators import operator
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.current_prediction import current
 from memlab.vgpu.internals import FakeTensor, storage_id, tree_leaves, unset_fake_temporarily
 from memlab.vgpu.names import CARD
@@ -47,7 +48,7 @@ aten = torch.ops.aten
 # These write into tensors whose numbers steer the scaler, and on a step where nothing overflows leave them as they are.
 _KEEPS = {aten._amp_foreach_non_finite_check_and_unscale_.default, aten._amp_update_scale_.default}
 # Operators that write to arguments, and whose schema does not say so.
-_UNSAID = {aten.native_batch_norm.default: ((3, "running_mean"), (4, "running_var"))}
+_UNSAID = {aten.native_batch_norm.default: ("running_mean", "running_var")}
 _SORTING = {aten._unique2.default, aten.unique_dim.default}
 EMPTY = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted, aten.new_empty, aten.new_empty_strided}
 # Zeros of forward-mode derivatives: without memory on the host too, and below autograd a kernel would read it.
@@ -64,13 +65,8 @@ _MOVES = {
     )
 }
 _CONVERTS = {aten._to_copy.default}  # a mask of floats is a mask of ones
-# Operators that pick places along a dimension: which of the results these are, and which argument is the dimension.
-_PICKS = {
-    aten.topk.default: (1, 2),
-    aten.max.dim: (1, 1),
-    aten.argmax.default: (0, 1),
-    aten.multinomial.default: (0, None),
-}
+# Operators that pick places along a dimension, the last where they have no ``dim``: which of the results these are.
+_PICKS = {aten.topk.default: 1, aten.max.dim: 1, aten.argmax.default: 0, aten.multinomial.default: 0}
 
 
 class Value:
@@ -131,7 +127,7 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
         return
     outs = out if isinstance(out, tuple | list) else (out,)
     if func in _PICKS and current().chosen == EVENLY:
-        _spread(func, args, outs)
+        _spread(Arguments(func, args, kwargs), outs[_PICKS[func]])
         return
     if not any(has_value(item, most) for item in outs):
         _note_sources(func, (args, kwargs), _write(func, args, kwargs))
@@ -224,19 +220,19 @@ def sized_by_share(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return results
 
 
-def written(func: Any) -> tuple[tuple[int, str], ...]:
-    """Return the arguments that an operator writes to: place and name."""
+def written(func: Any) -> tuple[str, ...]:
+    """Return the names of the arguments that an operator writes to."""
     known = _written.get(id(func))  # by id: operators live for ever, and hash slowly
     if known is None:
         known = _UNSAID.get(func, ())
         if not known and func._schema.is_mutable:
-            arguments = enumerate(func._schema.arguments)
-            known = tuple((i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
+            arguments = func._schema.arguments
+            known = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
         _written[id(func)] = known
     return known
 
 
-_written: dict[int, tuple[tuple[int, str], ...]] = {}
+_written: dict[int, tuple[str, ...]] = {}
 
 
 def _given(value: Value | None) -> float | None:
@@ -360,7 +356,8 @@ def _shared_origin(result: torch.Tensor, given: tuple[Any, ...]) -> _Origin | No
 
 def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Value]:
     """An operator that gives nothing new (``_foreach_add_``) has written to its arguments; return their values."""
-    targets = [value for index, _ in written(func) if index < len(args) for value in _values(args[index])]
+    given = Arguments(func, args, kwargs)
+    targets = [value for name in written(func) for value in _values(getattr(given, name))]
     if not targets:
         return []
     certain = False
@@ -444,12 +441,10 @@ def _values(given: Any) -> list[Value]:
     return [value for value in known if value is not None]
 
 
-def _spread(func: Any, args: tuple[Any, ...], outs: Sequence[Any]) -> None:
+def _spread(given: Arguments, places: Any) -> None:
     """The places that an operator picks are spread evenly over the dimension, row by row."""
-    which, position = _PICKS[func]
-    places = outs[which]
-    dim = args[position] if position is not None and len(args) > position else -1
-    count = args[0].numel() if dim is None else args[0].shape[dim]
+    dim = getattr(given, "dim", -1)
+    count = given.self.numel() if dim is None else given.self.shape[dim]
     if has_value(places):
         with unset_fake_temporarily():
             even = (torch.arange(places.numel()) % count).view(places.shape)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from memlab.tracking.internals import called_by_engine, current_node
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.names import CARD
 from memlab.vgpu.refusals import sparse
 from memlab.vgpu.sparse.coalescing import coalesced, flattened
@@ -26,10 +27,11 @@ def way_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Cal
     way = WAYS.get(id(func))  # by id: operators live for ever, and hash slowly
     if way is None:
         return None
-    if func is aten._to_copy.default and args[0].layout is torch.sparse_coo:
-        return way if is_sparse(args[0]) or torch.device((kwargs or {}).get("device") or "cpu") == CARD else None
+    given = Arguments(func, args, kwargs)
+    if func is aten._to_copy.default and given.self.layout is torch.sparse_coo:
+        return way if is_sparse(given.self) or torch.device(given.device or "cpu") == CARD else None
     if func is aten._embedding_bag_backward.default:
-        return way if args[9] else None
+        return way if given.sparse else None
     return way if any(map(is_sparse, args)) or _lists_sparse(args) else None
 
 
