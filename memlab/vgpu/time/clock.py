@@ -6,11 +6,12 @@ from typing import Any
 import torch
 
 from memlab.tracking.operators import operator
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.cards import Speed
 from memlab.vgpu.results import Answer
 from memlab.vgpu.time.estimate import FITTED, likely_seconds, likely_seconds_of
 from memlab.vgpu.time.link import RECEIVE, SEND, WAIT, Link
-from memlab.vgpu.time.operator_work import NOTHING, Kind, Work, argument, moved_bytes, work_of
+from memlab.vgpu.time.operator_work import NOTHING, Kind, Work, moved_bytes, work_of
 from memlab.vgpu.time.roofline import least_seconds
 
 
@@ -91,7 +92,7 @@ class Clock:
         if named.collective is not None:
             self._link.send(named.collective, args, self.now())
         is_traded = (named.name == SEND or named.name in RECEIVE) and self._link.trade(named.name, args)
-        if is_traded or named.name == WAIT or argument(func, args, kwargs, "async_op") is False:
+        if is_traded or named.name == WAIT or Arguments(func, args, kwargs).get("async_op") is False:
             self._busy[stream] = max(self._busy[stream], self._link.free)
         self._since = self.now()
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from memlab.tracking.flops import operations
 from memlab.tracking.operators import operator
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.convolutions.views import View
 from memlab.vgpu.names import CARD
 
@@ -90,47 +91,46 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     known = operator(func)
     if known.is_view or known.is_composite or known.collective or func.overloadpacket in _NOTHING:
         return NOTHING
-    if (between := _between(func, args, out)) is not None:
+    given = Arguments(func, args, kwargs)
+    if (between := _between(func.overloadpacket, given, out)) is not None:
         return between
     read, written = _bytes(_read(func, args, kwargs)), _bytes(_written(func, args, out))
     if known.formula is None:
-        turned = func.overloadpacket is aten.constant_pad_nd and not args[0].is_contiguous()
+        turned = func.overloadpacket is aten.constant_pad_nd and not given.self.is_contiguous()
         return Work(Kind.MEMORY, torch.float32, 0, 0, read, written, turned=turned) if read or written else NOTHING
     flops = operations(known.formula, args, kwargs, out)
     if func.overloadpacket in _CONVOLUTIONS:
-        return convolution(func, args, flops, read, written)
+        return convolution(given, flops, read, written)
     kind = Kind.ATTENTION if "attention" in known.name else Kind.PRODUCT
-    if kind is Kind.ATTENTION and argument(func, args, kwargs, "is_causal"):
+    if kind is Kind.ATTENTION and given.get("is_causal"):
         flops //= 2
     factors = [tensor for tensor in _tensors(args) if tensor.dim() > 1]
     aligned = kind is Kind.ATTENTION or all(size * t.itemsize % 16 == 0 for t in factors for size in t.shape[-2:])
     return Work(kind, factors[0].dtype, flops, flops, read, written, aligned=aligned)
 
 
-def convolution(func: Any, args: tuple[Any, ...], flops: int, read: int, written: int) -> Work:
+def convolution(given: Arguments, flops: int, read: int, written: int) -> Work:
     """The same of a convolution or its backward, with the multiplications that Winograd's algorithm needs at least.
 
     Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): the largest of cuDNN's tiles gives four
     results a side, for which a kernel of ``k`` and stride 1 takes ``k + 3`` instead of ``4 k`` multiplications a side.
     """
-    backward = func.overloadpacket is aten.convolution_backward
-    inputs, weight, stride = (args[i] for i in ((1, 2, 4) if backward else (0, 1, 3)))
-    transposed, groups = (args[i] for i in ((7, 9) if backward else (6, 8)))
+    inputs, weight = given.input, given.weight
     fewer = 1.0
-    if weight.dim() >= 4 and all(step == 1 for step in stride):
+    if weight.dim() >= 4 and all(step == 1 for step in given.stride):
         fewer = prod(4 * edge / (edge + 3) for edge in weight.shape[2:])
-    if groups > 1 and groups == inputs.shape[1] and not transposed:
+    if given.groups > 1 and given.groups == inputs.shape[1] and not given.transposed:
         return Work(Kind.DEPTHWISE, inputs.dtype, flops, flops / fewer, read, written)
     half = inputs.dtype in (torch.float16, torch.bfloat16)
     turned = half and not any(View.of(tensor).is_channels_last for tensor in (inputs, weight))
     return Work(Kind.CONVOLUTION, inputs.dtype, flops, flops / fewer, read, written, turned=turned)
 
 
-def _between(func: Any, args: tuple[Any, ...], out: Any) -> Work | None:
+def _between(packet: Any, given: Arguments, out: Any) -> Work | None:
     """A copy from host to card or back."""
-    if func.overloadpacket not in _COPIES or not isinstance(out, Tensor):
+    if packet not in _COPIES or not isinstance(out, Tensor):
         return None
-    source = args[1] if func.overloadpacket is aten.copy_ else args[0]
+    source = given.src if packet is aten.copy_ else given.self
     if not isinstance(source, Tensor) or (source.device == CARD) is (out.device == CARD):
         return None
     kind = Kind.TO_CARD if out.device == CARD else Kind.TO_HOST
@@ -152,10 +152,10 @@ def _written(func: Any, args: tuple[Any, ...], out: Any) -> Iterator[Tensor]:
         return
     yield from _tensors((out,))
     if out is None or not func._schema.returns:  # the foreach operators and the fused optimizers work in place
-        scaled = 1 if packet.__name__.startswith("_fused_") else None  # gradients, only where they are to be unscaled
-        changed = zip(func._schema.arguments, args, strict=False)
-        for index, (argument, value) in enumerate(changed):
-            if argument.alias_info is not None and argument.alias_info.is_write and index != scaled:
+        # A fused optimizer's gradients, only where they are to be unscaled.
+        unchanged = "grads" if packet.__name__.startswith("_fused_") else None
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write and argument.name != unchanged:
                 yield from _tensors((value,))
 
 
@@ -189,13 +189,6 @@ def _size(tensor: Tensor) -> int:
     if tensor.is_contiguous():
         return tensor.nbytes
     return tensor.itemsize * prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
-
-
-def argument(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Any:
-    if name in kwargs:
-        return kwargs[name]
-    index = next((i for i, argument in enumerate(func._schema.arguments) if argument.name == name), len(args))
-    return args[index] if index < len(args) else None
 
 
 _COPIES = {aten._to_copy, aten.copy_}
