@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from memlab.patching import Change, behind, where
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.compiled import internals, origins
 from memlab.vgpu.compiled.padding import TABLE as TIMED
 from memlab.vgpu.compiled.padding import Padding
@@ -202,7 +203,7 @@ def _mode_dispatched(dispatch: Answer) -> Answer:
     def dispatched(self: FakeTensorMode, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not prim_device:
             out = dispatch(self, func, types, args, on_the_card(kwargs or {}))
-            return _formatted(self, func, args, out) if id(func) in FORMATS else out
+            return _formatted(self, func, args, kwargs, out) if id(func) in FORMATS else out
         tensor = args[0]
         while isinstance(tensor, internals.FunctionalTensor):
             tensor = internals.from_functional(tensor.elem)
@@ -211,13 +212,13 @@ def _mode_dispatched(dispatch: Answer) -> Answer:
     return dispatched
 
 
-def _formatted(mode: FakeTensorMode, func: Any, args: Any, out: Any) -> Any:
+def _formatted(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
     """A convolution's results in the memory format that the card gives them, which Inductor's layouts follow."""
     if out is NotImplemented or not all(_is_plain(tensor) for tensor in args if isinstance(tensor, torch.Tensor)):
         return out
     vars(mode).setdefault("attributes", {})  # for make_fake, as in a mode of our own
     with unset_fake_temporarily():
-        return FORMATS[id(func)](mode, args, out)
+        return FORMATS[id(func)](mode, Arguments(func, args, kwargs), out)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
