@@ -28,6 +28,8 @@ _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 _ANCHOR = re.compile(r"ried to allocate:? \d")
 # Of messages without figures: what each is the reason for. The first in a text counts.
 _WITHOUT_FIGURES = {
+    "shared memory": re.compile(r"killed by signal: Bus error|insufficient shared memory"),
+    "worker": re.compile(r"DataLoader worker.{0,40}(killed by signal: Killed|exited unexpectedly)"),
     "host": re.compile(r"can(?:not|'t) allocate memory", re.IGNORECASE),
     "library": re.compile(r"CU[A-Z]+_STATUS_ALLOC_FAILED"),
     "unknown": re.compile(r"out of memory|OUT_OF_MEMORY", re.IGNORECASE),
@@ -46,6 +48,17 @@ _REASONS = {
     "host": "and it was the computer's own memory that ran out, not the GPU's",
     "library": "for cuBLAS, cuDNN or another library of CUDA's, which takes its memory beside PyTorch's",
     "unknown": "and the message has no figures, so it does not say whose memory was full",
+}
+# The whole paragraph, where no allocator of PyTorch's has said anything.
+_PARAGRAPHS = {
+    "worker": (
+        "A worker process of the DataLoader was ended, mostly by Linux because the host's memory was full, not the "
+        "GPU's: `dmesg` then tells of oom-kill."
+    ),
+    "shared memory": (
+        "Workers of a DataLoader hand their batches over in shared memory, /dev/shm, and that was full: it is the "
+        "host's, not the GPU's, and a container has 64 MiB of it where nobody asked for more."
+    ),
 }
 EXPANDABLE = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before Python starts"
 _ADVICE = {
@@ -84,6 +97,16 @@ _ADVICE = {
         "Load checkpoints with mmap=True, and models on the meta device first (notebook 11).",
         "Check that nothing meant for the GPU stayed on the CPU.",
     ),
+    "worker": (
+        "Use fewer workers, or a smaller prefetch_factor: each holds batches of its own (notebook 12).",
+        "Keep names and labels in an array, not in a Python list: each forked worker copies a list as it reads it.",
+        "Give the container, or the job, more memory: with `docker run --memory`, or SLURM's `--mem`.",
+    ),
+    "shared memory": (
+        "Give the container more of it: `docker run --shm-size=8g`, or `--ipc=host`.",
+        "Use fewer workers, a smaller prefetch_factor or smaller batches: what waits for the loop lies there.",
+        "With num_workers=0 nothing is handed over.",
+    ),
     "unknown": (
         "Look at nvidia-smi: how much is in use before your process starts?",
         "Run it again with CUDA_LAUNCH_BLOCKING=1: the line that is named may not be the one that failed.",
@@ -113,7 +136,7 @@ class Explanation:
         unallocated: held by PyTorch between them.
         others: what neither is free nor held by this process's PyTorch.
         reason: ``"full"``, ``"fragmentation"``, ``"other processes"``, ``"larger than the card"``, ``"limit"``,
-            ``"refused"``, ``"host"``, ``"library"`` or ``"unknown"``.
+            ``"refused"``, ``"host"``, ``"worker"``, ``"shared memory"``, ``"library"`` or ``"unknown"``.
         is_old: whether the message is of a PyTorch before 2.1.
     """
 
@@ -129,6 +152,8 @@ class Explanation:
     @property
     def paragraph(self) -> str:
         """Say what happened, and why."""
+        if self.reason in _PARAGRAPHS:
+            return _PARAGRAPHS[self.reason]
         asked = "more memory" if self.asked is None else format_bytes(self.asked)
         parts = [
             f"of {format_bytes(self.capacity)} on the card" if self.capacity is not None else "",
@@ -139,16 +164,24 @@ class Explanation:
         ]
         figures = capital(", ".join(filter(None, parts)))
         reason = _REASONS[self.reason]
-        if self.reason == "full" and self.asked and (self.free or 0) + (self.unallocated or 0) >= self.asked:
+        if self._is_crumbled:
             reason = "so the card is full of tensors: what is free is enough in all, but in small pieces between them"
         return (
             f"PyTorch asked for {asked}. {figures}, {reason}." if figures else f"PyTorch asked for {asked}, {reason}."
         )
 
     @property
+    def _is_crumbled(self) -> bool:
+        """True where a full card has enough bytes for the request, but only between its tensors."""
+        enough = self.asked is not None and (self.free or 0) + (self.unallocated or 0) >= self.asked
+        return self.reason == "full" and enough and not self.is_old
+
+    @property
     def advice(self) -> tuple[str, ...]:
         """List what to do, in this order."""
         first, *others = _ADVICE[self.reason]
+        if self._is_crumbled:
+            return first, *others, f"If little is missing, {EXPANDABLE}: it joins the small pieces."
         return (_FOR_OLD if self.is_old and self.reason == "fragmentation" else first, *others)
 
     @property

@@ -159,7 +159,9 @@ def stack(axes: Axes, traces: Mapping[str, Trace]) -> int:
     for place, (peak, trace) in enumerate(zip(bottom, traces.values(), strict=True)):
         text = format_bytes(peak)
         if trace.oom:
-            text = f"out of memory:\n{format_bytes(trace.oom.asked)} more asked" if trace.oom.asked else "out of memory"
+            text = "out of memory"
+            if trace.oom.asked:
+                text += f":\n{format_bytes(trace.oom.asked)} asked\nwith {format_bytes(trace.oom.in_use)} in use"
         write_above(axes, place, peak, text)
     return max(bottom)
 

@@ -61,8 +61,9 @@ def prediction_summary(
         where = capital(f"{of_what}{trace.oom.place}, {trace.largest}{trace.guessed}")
         return _sentences([where, in_cudas_words, *trace.notes])
     first = capital(f"{of_what}{trace.sentence}")
-    if trace.oom:
-        return _sentences([first, *trace.notes])
+    if trace.oom:  # not for want of bytes
+        pieces = "Enough bytes are free, but not in one piece: expandable segments may help (notebook 15)"
+        return _sentences([first, pieces, *trace.notes])
     words = [first, warning, *trace.notes]
     if budget is not None and trace.peak_allocated > budget:
         words.insert(1, f"That is {format_bytes(trace.peak_allocated - budget)} over the budget")

@@ -4,6 +4,7 @@ import copy
 import os
 import sys
 import types
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -13,12 +14,27 @@ from memlab.files import working_folder
 from memlab.script.options import Option, in_source
 
 
+class Words(list[str]):
+    """A command line that knows whether it was read: argparse, click, absl and others take a slice or go through it."""
+
+    was_read = False
+
+    def __getitem__(self, place: Any) -> Any:
+        self.was_read |= place != 0  # the script's own name
+        return super().__getitem__(place)
+
+    def __iter__(self) -> Iterator[str]:
+        self.was_read = True
+        return super().__iter__()
+
+
 class Command:
     """A file, and what stands behind it on a command line; see :class:`memlab.script.Script`.
 
     Attributes:
         module: its name, where it is started by that (``python -m``).
         environment: variables that its launcher sets.
+        words: its command line, once it runs.
     """
 
     def __init__(self, path: str | Path, *arguments: object, module: str | None = None):
@@ -26,6 +42,7 @@ class Command:
         self.arguments = tuple(map(str, arguments))
         self.module = module
         self.environment: dict[str, str] = {}
+        self.words = Words()
         self.__name__ = module or self.path.name
 
     @classmethod
@@ -66,9 +83,21 @@ class Command:
         known = {option.name: option for option in in_source(self.path)}
         return self.with_words(*(known.get(name, Option(f"--{name}")).word(value) for name, value in settings.items()))
 
+    def check_read(self) -> None:
+        """Refuse arguments that the script, which has run, has not looked at: they change nothing.
+
+        Raises:
+            BadValue: there are some.
+        """
+        if self.arguments and not self.words.was_read:
+            raise BadValue(
+                f"{self.__name__} does not read its command line, so {' '.join(self.arguments)} changes nothing: "
+                "have it take an option (argparse), or leave that out."
+            )
+
     def __call__(self, device: object) -> None:
         """Run it in this process, as ``python`` would; it chooses its device itself."""
-        sys.argv[:] = [str(self.path), *self.arguments]
+        sys.argv = self.words = Words([str(self.path), *self.arguments])
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         main.__dict__.update(__file__=str(self.path), __builtins__=__builtins__)
         if self.module is None:

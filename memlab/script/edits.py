@@ -4,7 +4,7 @@ They are tried in predictions (:mod:`memlab.script.plan`). What a script does al
 """
 
 import functools
-import importlib.util
+import importlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from memlab.patching import Change, Patches
-from memlab.script.plan import ACCUMULATE
+from memlab.script.plan import ACCUMULATE, NEEDS
 from memlab.vgpu.refusals import where
 
 BUDGET = 0.5  # of the activations that a compiled block would keep
@@ -56,8 +56,8 @@ class Edits:
         if "fused" in self._names:
             for optimizer in FUSED:
                 yield optimizer, "__init__", self._fuse(optimizer.__init__)
-        if "adam8bit" in self._names and importlib.util.find_spec("bitsandbytes"):
-            optim = importlib.import_module("bitsandbytes.optim")
+        if "adam8bit" in self._names:
+            optim = importlib.import_module(f"{NEEDS['adam8bit']}.optim")
             for name in ("Adam", "AdamW"):
                 yield torch.optim, name, self._replaced(name, getattr(optim, f"{name}8bit"))
         if ACCUMULATE in self._names:

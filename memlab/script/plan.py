@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from memlab.errors import MemlabError
@@ -18,6 +19,7 @@ from memlab.units import format_bytes
 # Changes of the source that :mod:`memlab.script.edits` makes.
 OFFLOAD = "offload"
 EDITS = ("autocast", "checkpointing", "compile", "fused", "adam8bit", OFFLOAD)
+NEEDS = {"adam8bit": "bitsandbytes"}  # packages that an edit cannot be tried without
 EVALUATING = ("autocast",)  # those that change what an evaluation takes, too
 ACCUMULATE = "accumulate"  # the gradients of two batches: of more, the second has all in memory that the others have
 EXPANDABLE = "expandable segments"  # where all that is allocated has room, and the blocks that hold it have not
@@ -26,6 +28,9 @@ STEPS = 2  # the second has all that stays; a third tells what stays of each
 MOST_OPTIONS = 4
 MOST_TOLD = 3
 WORTH_HAVING = 0.99  # of the peak without it
+WHAT_IS_LEFT = (
+    "Other ways: train fewer weights (notebook 09), keep them in 16 or 4 bits (05, 21), share them among cards (18)."
+)
 MEND_FIRST = "Mend that first: with it, what fits for a while runs out later, so no other change is tried."
 
 
@@ -141,7 +146,9 @@ class Plan:
     ):
         self._predicted = predicted
         self._command = command
-        self._moves = [Move(edit=name) for name in (EVALUATING if evaluates else EDITS)]
+        edits = EVALUATING if evaluates else EDITS
+        self._lacking = [name for name in edits if name in NEEDS and find_spec(NEEDS[name]) is None]
+        self._moves = [Move(edit=name) for name in edits if name not in self._lacking]
         values = leaner(list(options), evaluates=evaluates)
         self._moves += [Move(option, value) for option, value in values[:MOST_OPTIONS]]
         accumulated = (option for option in options if re.search("accum", option.name) and type(option.value) is int)
@@ -162,25 +169,31 @@ class Plan:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             found = list(pool.map(partial(self._beside, ()), moves))
         singles = [one for one in found if one and (one.peak < WORTH_HAVING * whole.peak or self._frees(one, whole))]
-        yield from self._told(whole, singles)
-        if short := [f"{one.name} ({format_bytes(one.reserved)} reserved)" for one in singles if not self._fits(one)]:
-            yield f"They help, and do not suffice alone: {listed(short)}."
+        told = self._ways(singles)
+        if fits := any(map(self._fits, told)):
+            yield "It fits with one of these, the fastest first (by estimates, for the same number of samples):"
+        else:
+            yield f"Nothing that was tried makes it fit.{' What saves the most:' * bool(told)}"
+        for one in told:
+            yield from one.told(whole)
+        if short := [one for one in singles if not self._fits(one) and one not in told]:
+            sizes = [f"{one.name} ({format_bytes(one.reserved)} reserved)" for one in short]
+            yield f"What helps, too, and does not suffice alone: {listed(sizes)}."
+        if not fits:
+            yield WHAT_IS_LEFT
+        for name in self._lacking:
+            yield f"Not tried: {name}, which needs {NEEDS[name]}: install it, and predict again."
         useless = [move.name for move, one in zip(moves, found, strict=True) if one not in singles]
         if useless:
             yield f"Tried, and of no use here: {listed(useless)}."
 
-    def _told(self, whole: Attempt, singles: Sequence[Attempt]) -> Iterator[str]:
+    def _ways(self, singles: Sequence[Attempt]) -> list[Attempt]:
+        """Those that fit, the fastest first; where none does, those that save the most."""
         fitting = [one for one in singles if self._fits(one)]
         if not any(one.keeps_the_result and not one.shrinks_the_batch for one in fitting):
             fitting += filter(None, [self._together(singles)])
-        if not fitting:
-            yield "Nothing that was tried makes it fit. What saves the most:"
-            fitting = sorted(singles, key=lambda one: one.peak)
-        else:
-            yield "It fits with one of these, the fastest first (by estimates, for the same number of samples):"
-            fitting.sort(key=lambda one: (not one.keeps_the_result, one.seconds or 0))
-        for one in fitting[:MOST_TOLD]:
-            yield from one.told(whole)
+        fitting.sort(key=lambda one: (not one.keeps_the_result, one.seconds or 0))
+        return (fitting or sorted(singles, key=lambda one: one.peak))[:MOST_TOLD]
 
     def _fits(self, attempt: Attempt) -> bool:
         return attempt.reserved <= self._room

@@ -24,6 +24,7 @@ def find_card(name: str) -> Card:
     """The card of that name; upper and lower case, spaces and dashes do not matter.
 
     Its memory may be left out where memlab knows the card with one size alone: "RTX 4060 Ti" for "RTX 4060 Ti 16GB".
+    So may RTX: "5080".
     One that memlab does not know can be described: ``"24 GiB sm_86"``, or ``"24 GiB sm_86 82 SMs"``. What that leaves
     open is taken from the nearest card of the same compute capability (``Card.assumption``).
 
@@ -33,7 +34,7 @@ def find_card(name: str) -> Card:
     text = " ".join(str(name).split())
     wanted = _plain(text)
     for card in CARDS.values():
-        if _plain(card.name) == wanted:
+        if _plain(card.name) in (wanted, f"rtx{wanted}"):  # a panel's menu leaves RTX out
             return card
     sizes = [card for card in CARDS.values() if re.fullmatch(re.escape(wanted) + r"\d+gb", _plain(card.name))]
     if len(sizes) == 1:

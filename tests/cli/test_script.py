@@ -36,6 +36,25 @@ def script(tmp_path, monkeypatch):
     return "train.py"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "batch_size=16"],
+        ["predict", "--", "--batch-size=16"],
+        ["fit", "batch_size=16:64"],
+    ],
+)
+def test_arguments_that_a_script_does_not_read_are_refused(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    told = dedent(SCRIPT).replace("args = parser.parse_args()", "args = argparse.Namespace(batch_size=8)")
+    (tmp_path / "fixed.py").write_text(told)
+    command, *settings = words
+    assert cli.main([command, "fixed.py", "--gpu", "T4", *settings]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "fixed.py does not read its command line, so --batch-size=16 changes nothing: have it take an opt" in err
+
+
 def test_the_arguments_of_a_script_stand_behind_two_dashes(script, tmp_path, capfd):
     words = ["predict", script, "--gpu", "L4", "--steps", "2", "--json", "trace.json", "--", "--batch-size", "16"]
     assert cli.main(words) == 0

@@ -8,7 +8,7 @@ from memlab.errors import BadValue
 from memlab.script.child import Answer
 from memlab.script.command import Command
 from memlab.script.options import Option
-from memlab.script.plan import ACCUMULATE, EDITS, EXPANDABLE, MEND_FIRST, Plan
+from memlab.script.plan import ACCUMULATE, EDITS, EXPANDABLE, MEND_FIRST, WHAT_IS_LEFT, Plan
 from memlab.units import GIB
 
 BATCH = Option("--batch-size", 32)
@@ -16,7 +16,7 @@ LENGTH = Option("--block", 1024)
 
 
 @pytest.fixture
-def plan(tmp_path):
+def plan(tmp_path, monkeypatch):
     """``plan(needs, *options)``: the lines of a plan for 15 GiB.
 
     ``needs`` has GiB, or GiB and seconds, for words and edits; what it lacks fails to run.
@@ -24,6 +24,7 @@ def plan(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("")
     tried = []
+    monkeypatch.setattr("memlab.script.plan.NEEDS", {})  # as if all of them were installed
 
     def plan(needs, *options):
         def predicted(command, edits):
@@ -55,7 +56,7 @@ def test_what_fits_alone_is_told_the_fastest_first(plan):
         "    line 7: autocast",
         "- checkpointing: 12.0 GiB, 12.0 GiB reserved, about 1.3 times as long",
         "    line 7: checkpointing",
-        "They help, and do not suffice alone: offload (30.0 GiB reserved).",
+        "What helps, too, and does not suffice alone: offload (30.0 GiB reserved).",
         "Tried, and of no use here: compile, fused and adam8bit.",
     ]
     assert sorted(plan.tried) == sorted(["", *EDITS])
@@ -118,6 +119,21 @@ def test_where_nothing_fits_it_says_what_saves_the_most(plan):
         "- --block 1024 -> 512",
         "- checkpointing",
     ]
+    assert lines[-3:] == [
+        "What helps, too, and does not suffice alone: autocast (30.0 GiB reserved) and fused (39.0 GiB reserved).",
+        WHAT_IS_LEFT,
+        "Tried, and of no use here: compile and adam8bit.",
+    ]
+
+
+def test_a_change_whose_package_is_missing_is_not_called_useless(plan, monkeypatch):
+    monkeypatch.setattr("memlab.script.plan.NEEDS", {"adam8bit": "a_package_that_nobody_has"})
+    lines = plan({"": 40, "checkpointing": 12, "fused": 40})
+    assert lines[-2:] == [
+        "Not tried: adam8bit, which needs a_package_that_nobody_has: install it, and predict again.",
+        "Tried, and of no use here: autocast, compile, fused and offload.",
+    ]
+    assert "adam8bit" not in plan.tried
 
 
 def test_beside_a_smaller_batch_changes_are_tried_together_since_they_may_be_faster(plan):
@@ -129,8 +145,8 @@ def test_beside_a_smaller_batch_changes_are_tried_together_since_they_may_be_fas
         "- --batch-size 32 -> 4: 13.0 GiB, 13.0 GiB reserved, about 1 times as long",
     ]
     assert lines[-2] == (
-        "They help, and do not suffice alone: autocast (20.0 GiB reserved), checkpointing (25.0 GiB reserved) and "
-        "offload (20.0 GiB reserved)."
+        "What helps, too, and does not suffice alone: autocast (20.0 GiB reserved), checkpointing (25.0 GiB reserved) "
+        "and offload (20.0 GiB reserved)."
     )
 
 

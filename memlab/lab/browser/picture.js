@@ -158,7 +158,8 @@ class Picture {
       if (step.trace.oom) return "";
       if (rest < 0) return `${formatBytes(-rest)} over ${name}`;
       if (name === "the budget") return `${formatBytes(rest)} below the budget`;
-      return `fits, ${reserved ? `${formatBytes(reserved)} reserved, ` : ""}${formatBytes(bytes - (reserved || step.peak))} to spare`;
+      // Near the limit an estimate may be wrong.
+      return `${step.trace.source === "about" ? "probably fits" : "fits"}, ${reserved ? `${formatBytes(reserved)} reserved, ` : ""}${formatBytes(bytes - (reserved || step.peak))} to spare`;
     }).filter(Boolean);
   }
 
@@ -270,8 +271,8 @@ class Picture {
   row(category, name, bytes, words, life, withLife) {
     const said = category === "workspace" ? [MEANINGS.workspace] : [...words, withLife ? life : ""].filter(Boolean);
     return element("li", { title: category === "workspace" ? null : life || null },
-      element("i", { style: `background:${colorOf(category)}` }), element("span", {}, ...breakable(name, /(?<=[._])/)), element("b", {}, formatBytes(bytes)),
-      element("small", {}, ...breakable(said.join(" · "), /(?<=[._])/)));
+      element("i", { style: `background:${colorOf(category)}` }), element("span", {}, ...breakable(name, NAMES)), element("b", {}, formatBytes(bytes)),
+      element("small", {}, ...breakable(said.join(" · "), NAMES)));
   }
 
   // From when to when a tensor lives.
