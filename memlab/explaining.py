@@ -48,9 +48,6 @@ _REASONS = {
     "host": "and it was the computer's own memory that ran out, not the GPU's",
     "library": "for cuBLAS, cuDNN or another library of CUDA's, which takes its memory beside PyTorch's",
     "unknown": "and the message has no figures, so it does not say whose memory was full",
-}
-# The whole paragraph, where no allocator of PyTorch's has said anything.
-_PARAGRAPHS = {
     "worker": (
         "A worker process of the DataLoader was ended, mostly by Linux because the host's memory was full, not the "
         "GPU's: `dmesg` then tells of oom-kill."
@@ -60,6 +57,7 @@ _PARAGRAPHS = {
         "host's, not the GPU's, and a container has 64 MiB of it where nobody asked for more."
     ),
 }
+_WHOLE = {"worker", "shared memory"}  # which say all: no allocator of PyTorch's has told anything
 EXPANDABLE = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before Python starts"
 _ADVICE = {
     "full": (
@@ -152,8 +150,8 @@ class Explanation:
     @property
     def paragraph(self) -> str:
         """Say what happened, and why."""
-        if self.reason in _PARAGRAPHS:
-            return _PARAGRAPHS[self.reason]
+        if self.reason in _WHOLE:
+            return _REASONS[self.reason]
         asked = "more memory" if self.asked is None else format_bytes(self.asked)
         parts = [
             f"of {format_bytes(self.capacity)} on the card" if self.capacity is not None else "",
@@ -164,24 +162,19 @@ class Explanation:
         ]
         figures = capital(", ".join(filter(None, parts)))
         reason = _REASONS[self.reason]
-        if self._is_crumbled:
-            reason = "so the card is full of tensors: what is free is enough in all, but in small pieces between them"
+        if self.reason == "full" and self.asked and (self.free or 0) + (self.unallocated or 0) >= self.asked:
+            reason = (
+                "so the card is full of tensors: what is free is enough in all, but in small pieces between them, as "
+                "every full card has"
+            )
         return (
             f"PyTorch asked for {asked}. {figures}, {reason}." if figures else f"PyTorch asked for {asked}, {reason}."
         )
 
     @property
-    def _is_crumbled(self) -> bool:
-        """True where a full card has enough bytes for the request, but only between its tensors."""
-        enough = self.asked is not None and (self.free or 0) + (self.unallocated or 0) >= self.asked
-        return self.reason == "full" and enough and not self.is_old
-
-    @property
     def advice(self) -> tuple[str, ...]:
         """List what to do, in this order."""
         first, *others = _ADVICE[self.reason]
-        if self._is_crumbled:
-            return first, *others, f"If little is missing, {EXPANDABLE}: it joins the small pieces."
         return (_FOR_OLD if self.is_old and self.reason == "fragmentation" else first, *others)
 
     @property

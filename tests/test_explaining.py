@@ -56,6 +56,12 @@ SAID = [
      "ROCm/TheRock#2118", "limit"),
     ("RuntimeError: MPS backend out of memory (MPS allocated: 8.89 GB, other allocations: 172.98 MB, max allowed: "
      "9.07 GB). Tried to allocate 6.25 MB on private pool.", "lllyasviel/Fooocus#1139", "full"),
+    # Of a DataLoader's workers
+    ("RuntimeError: DataLoader worker (pid 19597) is killed by signal: Killed.",
+     "hezhangsprinter/DCPDN#12", "worker"),
+    ("RuntimeError: DataLoader worker (pid 46794) is killed by signal: Bus error. It is possible that dataloader's "
+     "workers are out of shared memory. Please try to raise your shared memory limit.",
+     "hkchengrex/STCN#132", "shared memory"),
     # Without figures, and of the host
     ("RuntimeError: cuda runtime error (2) : out of memory at /Users/x/pytorch/torch/lib/THC/generic/THCStorage.cu:66",
      "pytorch/pytorch#1829", "unknown"),
