@@ -50,7 +50,7 @@ def _text(model: GPT, is_last: bool) -> Iterator[str]:
     letters = torch.frombuffer(bytearray(LINE), dtype=torch.uint8).long()
     letters = letters[: min(LETTERS, model.position_embedding.num_embeddings) + 1]
     random = torch.Generator().manual_seed(0)
-    logits = _logits(model, letters[None, :-1])[0].float()
+    logits = _logits(model, letters[None, :-1])[0]
     yield f"reads:   {_readable(letters[1:])}"
     yield f"guesses: {_readable(_drawn(logits, random))}"
     if is_last:
@@ -68,7 +68,7 @@ def _continued(model: GPT, letters: Tensor, random: torch.Generator) -> Tensor:
 
 def _drawn(logits: Tensor, random: torch.Generator) -> Tensor:
     """A letter of each row: the likeliest would long be a space everywhere, and at temperature 1 most are rare ones."""
-    return (logits.float() / TEMPERATURE).softmax(-1).multinomial(1, generator=random)[:, 0]
+    return (logits / TEMPERATURE).softmax(-1).multinomial(1, generator=random)[:, 0]
 
 
 def _digits(model: nn.Module) -> str:
@@ -91,11 +91,11 @@ def _image_size(model: nn.Module) -> int:
 
 
 def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The logits that go into the loss, on the host: taken where the head gives them."""
+    """The logits that go into the loss, in float32 on the host: taken where the head gives them."""
     head = model.get_submodule("head")
     device = next(model.parameters()).device
     kept: list[Tensor] = []
-    hook = head.register_forward_hook(lambda module, given, logits: kept.append(logits.cpu()))
+    hook = head.register_forward_hook(lambda module, given, logits: kept.append(logits.float().cpu()))
     try:
         # Or a compiled model would be compiled anew, for a line and for one that grows: longer than many a run takes.
         with _evaluating(model), as_written(), torch.no_grad():

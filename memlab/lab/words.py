@@ -8,6 +8,7 @@ from dataclasses import replace
 from memlab.categories import Category
 from memlab.errors import MemlabError
 from memlab.lab.ranks import settings_of
+from memlab.oom import TRY_EXPANDABLE
 from memlab.protocol import Train, line_of
 from memlab.text import capital, message
 from memlab.trace import Trace
@@ -62,8 +63,8 @@ def prediction_summary(
         return _sentences([where, in_cudas_words, *trace.notes])
     first = capital(f"{of_what}{trace.sentence}")
     if trace.oom:  # not for want of bytes
-        pieces = "Enough bytes are free, but not in one piece: expandable segments may help (notebook 15)"
-        return _sentences([first, pieces, *trace.notes])
+        remedy = ": expandable segments may help (notebook 15)" if TRY_EXPANDABLE in trace.oom.message else ""
+        return _sentences([first, f"Enough bytes are free, but not in one piece{remedy}", *trace.notes])
     words = [first, warning, *trace.notes]
     if budget is not None and trace.peak_allocated > budget:
         words.insert(1, f"That is {format_bytes(trace.peak_allocated - budget)} over the budget")

@@ -356,8 +356,10 @@ def _shared_origin(result: torch.Tensor, given: tuple[Any, ...]) -> _Origin | No
 
 def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Value]:
     """An operator that gives nothing new (``_foreach_add_``) has written to its arguments; return their values."""
+    if not (names := written(func)):  # as of nearly all
+        return []
     given = Arguments(func, args, kwargs)
-    targets = [value for name in written(func) for value in _values(getattr(given, name))]
+    targets = [value for name in names for value in _values(getattr(given, name))]
     if not targets:
         return []
     certain = False

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from memlab.lab.words import origin, prediction_summary, summary
-from memlab.oom import TRY_EXPANDABLE, cuda_message
+from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, OutOfMemory, cuda_message
 from memlab.trace import Category, Event, Phase
 from memlab.tracking.tracker import COMPILED
 from memlab.units import GIB, MIB
@@ -49,6 +49,17 @@ def test_of_the_message_of_a_card_a_panel_says_what_did_not_fit_and_leaves_out_t
     told = cuda_message(2 * GIB, **sizes, advice=TRY_EXPANDABLE)
     said = prediction_summary(replace(EMPTY, oom=replace(ON_THE_CARD, message=told)), None)
     assert said.endswith("GPU 0 has a total capacity of 15.00 GiB of which 2.00 GiB is free.")
+
+
+@pytest.mark.parametrize(
+    ("advice", "remedy"),
+    [(TRY_EXPANDABLE, ": expandable segments may help (notebook 15)."), (IS_EXPANDABLE, ".")],
+)
+def test_where_only_pieces_are_free_a_panel_says_what_joins_them_unless_that_is_on(advice, remedy):
+    sizes = {"capacity": 15 * GIB, "context": MIB, "reserved": 14 * GIB, "allocated": 12 * GIB, "allowed": None}
+    oom = OutOfMemory(GIB, 12 * GIB, 14 * GIB, Phase.FORWARD, "head", "mm", cuda_message(GIB, **sizes, advice=advice))
+    said = prediction_summary(replace(EMPTY, oom=oom), None)
+    assert said.endswith(f"Enough bytes are free, but not in one piece{remedy}")
 
 
 def test_a_step_that_was_measured_uncompiled_says_so_where_it_says_its_origin():

@@ -71,8 +71,9 @@ function element(name, attributes = {}, ...children) {
 
 const pressable = (text, tip, pressed, more = {}) => element("button", { type: "button", title: tip, onclick: pressed, ...more }, text);
 
-// A text, for an element, that may be broken at these places
 const NAMES = /(?<=[._])(?=\D)/; // where the name of a module may be broken, and no number
+
+// A text, for an element, that may be broken at these places
 const breakable = (text, places) => text.split(places).flatMap((part) => [part, element("wbr")]);
 
 // The name that modules of one kind share: "blocks.*.mlp"

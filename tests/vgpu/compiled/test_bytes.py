@@ -36,7 +36,7 @@ ELSEWHERE = {
 }
 NAMED = [(card, name) for card, names in HERE.items() for name in names]
 # Of the others each on one card, in turn. A T4 has a note of bfloat16 in many.
-FULL = ("T4", "A100-40GB", "H100")  # for which all loops are recorded
+FULL = ("T4", "A100-40GB", "H100", "RTX 5090")  # for which all loops are recorded
 NEWER = sorted(LOOPS.keys() - FIRST.keys() - ELSEWHERE - {name for _, name in NAMED})
 IN_TURN = [(FULL[1 + i % 2], name) for i, name in enumerate(NEWER)]
 
