@@ -83,12 +83,16 @@ class Command:
         known = {option.name: option for option in in_source(self.path)}
         return self.with_words(*(known.get(name, Option(f"--{name}")).word(value) for name, value in settings.items()))
 
-    def check_read(self) -> None:
+    def check_read(self, *, was_cut_off: bool) -> None:
         """Refuse arguments that the script, which has run, has not looked at: they change nothing.
+
+        One that was cut off, and names ``argv``, may have looked at them after its training: at where to save, say.
 
         Raises:
             BadValue: there are some.
         """
+        if was_cut_off and b"argv" in self.path.read_bytes():
+            return
         if self.arguments and not self.words.was_read:
             raise BadValue(
                 f"{self.__name__} does not read its command line, so {' '.join(self.arguments)} changes nothing: "

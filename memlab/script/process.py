@@ -61,7 +61,7 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
         telling = nullcontext() if device.computes else _telling(run)
         with telling, edits.applied(), _not_for_ever(run, lambda: _end(found(run.trace()), folder)):
             trace = run.complete()
-        script.check_read()
+        script.check_read(was_cut_off=run.cut_off.is_set())
         return found(trace)
     except BadTrain as error:
         return _error(_without_step(script, run, refused) if run.has_ended else error)

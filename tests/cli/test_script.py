@@ -55,6 +55,15 @@ def test_arguments_that_a_script_does_not_read_are_refused(words, tmp_path, monk
     assert "fixed.py does not read its command line, so --batch-size=16 changes nothing: have it take an opt" in err
 
 
+def test_an_argument_that_is_read_after_the_training_is_none_of_them(script, tmp_path, capsys):
+    told = (tmp_path / script).read_text().replace("parser.parse_args()", "parser.parse_args(['--batch-size', '8'])")
+    (tmp_path / script).write_text(
+        f"{told}torch.save(model, sys.argv[1])\n".replace("import argparse", "import argparse, sys")
+    )
+    assert cli.main(["predict", script, "--gpu", "T4", "--", "model.pt"]) == 0
+    assert capsys.readouterr().out.startswith("train.py model.pt predicted on T4\n")
+
+
 def test_the_arguments_of_a_script_stand_behind_two_dashes(script, tmp_path, capfd):
     words = ["predict", script, "--gpu", "L4", "--steps", "2", "--json", "trace.json", "--", "--batch-size", "16"]
     assert cli.main(words) == 0
