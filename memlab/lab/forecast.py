@@ -204,6 +204,11 @@ class Forecast:
             self._offer(case, known, is_ahead)
             if self._is_asked(case):
                 self._answered()
+            if known.trace.oom:
+                self.worker.rest(at_once=True)  # what it needs comes first
+            here = self._on_show
+            if case.is_endless and here is not None and replace(here, is_endless=True).key == case.key:
+                self._show_again(here)
 
     def _offer(self, case: Case, known: Known, is_ahead: bool) -> None:
         """Show it if it was asked for. If that is not even nearly on show, it may be now, or an older one is."""
@@ -232,25 +237,36 @@ class Forecast:
             self._shown, self._before = case.key, self.newest
         before, self.newest = self._before, known.trace
         comparable = before if before is not None and self._same_model(known.trace, before) else None
-        self._screen.look_at(self._view(case, known.trace))
-        self._say(case, known.trace, comparable, known.warning)
+        needed = self._needed(case) if known.trace.oom else None
+        self._screen.look_at(self._view(case, known.trace, needed))
+        self._say(case, known.trace, before=comparable, warning=known.warning, needed=needed)
+
+    def _show_again(self, case: Case) -> None:
+        """Show it with what it needs, if that is known by now."""
+        if self._screen.nearly is None and (known := self._remembered.get(case.key)) and known.trace.oom:
+            self._show(case, known)
+
+    def _needed(self, case: Case) -> Trace | None:
+        """What a case takes on a card that has room for everything, if that was predicted."""
+        known = self._remembered.get(replace(case, is_endless=True).key)
+        return known and known.trace
 
     def _show_nearly(self, case: Case) -> bool:
         """Show what two predictions say of it; False if they say nothing."""
         if (about := self._about(case)) is None:
             return False
         self._screen.look_nearly_at(self._view(case, about))
-        self._say(case, about, None, "", f"{ABOUT}: ")
+        self._say(case, about, name=f"{ABOUT}: ")
         return True
 
-    def _view(self, case: Case, trace: Trace) -> View:
+    def _view(self, case: Case, trace: Trace, needed: Trace | None = None) -> View:
         self._on_show = case
-        room = find_card(case.gpu).room
-        return View(trace, self._choices.keys(), other_model(case.model), budget=self._budget(), room=room)
+        names, model, room = self._choices.keys(), other_model(case.model), find_card(case.gpu).room
+        return View(trace, names, model, outline=needed, budget=self._budget(), room=room)
 
-    def _say(self, case: Case, trace: Trace, before: Trace | None, warning: str, name: str = "") -> None:
+    def _say(self, case: Case, trace: Trace, *, name: str = "", **told: Any) -> None:
         name += f"{other_model(case.model)}, " if other_model(case.model) else ""
-        sentence = prediction_summary(trace, before, warning, name=name, names=self._choices, budget=self._budget())
+        sentence = prediction_summary(trace, name=name, names=self._choices, budget=self._budget(), **told)
         self._screen.show(sentence=sentence)
 
     def _same_model(self, trace: Trace, other: Trace) -> bool:
@@ -298,6 +314,8 @@ class Forecast:
     def _candidates(self, here: Case) -> Iterator[Case]:
         """Yield the cases that may be chosen next, the likeliest first."""
         yield here
+        if self._remembered.fits(here.key) is False:
+            yield replace(here, is_endless=True)  # the learner is looking at it, and asks how much it needs
         cards = _cards_near(here.gpu)
         if self.chose_card:
             yield from (replace(here, gpu=gpu) for gpu in cards)

@@ -89,7 +89,7 @@ def open_prediction(
     gpu: str,
     *,
     is_endless: bool = False,
-    on_compiling: Callable[[], object],
+    on_compiling: Callable[[], object] = lambda: None,
     **options: Any,
 ) -> Run:
     """A run that predicts; where there is a choice of ranks, the first or the last of them.

@@ -30,7 +30,8 @@ class View:
         trace: the run or the prediction.
         names: the settings to name in its title.
         model: the model's name, where the panel has more than one.
-        outline: of a run: what was predicted of it, to draw behind.
+        outline: to draw behind a run: its prediction. Behind a prediction that runs out of memory: the same step on a
+            card with room for everything.
         budget: bytes.
         room: bytes that PyTorch can have of the card.
         recorded: whether it ran on another machine.
@@ -74,9 +75,15 @@ class View:
 
 def _outline(predicted: Trace, run: Trace) -> dict[str, Any]:
     """A prediction to compare a run with; the CPU has no allocator, so there only tensors are compared."""
+    if run.source == "predicted":
+        return {"trace": predicted.to_plain(), "name": "with room for everything (dashed):", "mark": ""}
     if run.peak_reserved is None:
-        return {"trace": without_workspace(predicted).to_plain(), "name": "predicted (dashed), without workspace:"}
-    return {"trace": predicted.to_plain(), "name": f"predicted for {predicted.device} (dashed):"}
+        return {
+            "trace": without_workspace(predicted).to_plain(),
+            "name": "predicted (dashed), without workspace:",
+            "mark": "predicted",
+        }
+    return {"trace": predicted.to_plain(), "name": f"predicted for {predicted.device} (dashed):", "mark": "predicted"}
 
 
 @dataclass

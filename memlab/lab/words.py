@@ -38,12 +38,13 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
 
 def prediction_summary(
     trace: Trace,
-    before: Trace | None,
-    warning: str = "",
     *,
+    before: Trace | None = None,
+    warning: str = "",
     name: str = "",
     names: Collection[str] = (),
     budget: int | None = None,
+    needed: Trace | None = None,
 ) -> str:
     """Return what would happen on the card, compared with the prediction before.
 
@@ -54,17 +55,19 @@ def prediction_summary(
         name: what begins the first sentence, as the model's name.
         names: the settings that a control sets.
         budget: bytes.
+        needed: where it runs out of memory: what it would take with room for everything, if that is known.
     """
     of_what = f"{name}predicted for {_a(trace.device)}: "
+    its_peak = f"With room for everything its peak would be {needed.peak_text}" if needed else ""
     if trace.oom and not trace.oom.has_enough_free:
         # CUDA's words have what was asked for. Its further sentences are ten lines on a projector; the trace has them.
         in_cudas_words = f"PyTorch would say: {trace.oom.message.partition(' Including ')[0]}"
         where = capital(f"{of_what}{trace.oom.place}, {trace.largest}{trace.guessed}")
-        return _sentences([where, in_cudas_words, *trace.notes])
+        return _sentences([where, its_peak, in_cudas_words, *trace.notes])
     first = capital(f"{of_what}{trace.sentence}")
     if trace.oom:  # not for want of bytes
         remedy = ": expandable segments may help (notebook 15)" if TRY_EXPANDABLE in trace.oom.message else ""
-        return _sentences([first, f"Enough bytes are free, but not in one piece{remedy}", *trace.notes])
+        return _sentences([first, f"Enough bytes are free, but not in one piece{remedy}", its_peak, *trace.notes])
     words = [first, warning, *trace.notes]
     if budget is not None and trace.peak_allocated > budget:
         words.insert(1, f"That is {format_bytes(trace.peak_allocated - budget)} over the budget")

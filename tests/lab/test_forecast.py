@@ -245,6 +245,32 @@ def test_a_slider_whose_end_does_not_fit_is_known_all_the_way_and_runs_out_where
     assert "About this, until it is predicted exactly: predicted for a T4: out of memory" in session.screen.sentence
 
 
+def test_where_memory_runs_out_the_panel_says_how_much_it_would_take_once_that_is_known():
+    session = make(greedy)
+    failed = predicted(session, batch_size=20)
+    assert failed.oom
+    assert session.screen.view.outline is None
+    session.look_ahead()
+    wait_for(
+        lambda: "With room for everything its peak would be 20.0 GiB. PyTorch would say" in session.screen.sentence
+    )
+    view = session.screen.view
+    assert (view.trace, view.outline.peak_allocated, view.outline.oom) == (failed, 20 * 2**30, None)
+    assert predicted(session, batch_size=8).oom is None
+    assert session.screen.view.outline is None
+    session.choose("batch_size", 20)  # and at once when it is back
+    assert session.screen.view == view
+
+
+def test_what_another_setting_would_take_is_not_told_of_the_one_on_show():
+    session = make(greedy)
+    predicted(session, batch_size=20)
+    fits = predicted(session, batch_size=8)
+    endless = Case({"batch_size": 20}, session.model, "T4", is_endless=True)
+    session._forecast._predict(endless, True, jobs.Stopping())
+    assert (session.screen.view.trace, session.screen.view.outline) == (fits, None)
+
+
 def test_after_a_card_was_chosen_others_are_predicted_ahead_the_nearest_first_until_a_slider_moves():
     session = make()
 

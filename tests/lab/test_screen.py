@@ -122,6 +122,12 @@ def test_on_a_card_a_run_is_compared_with_all_that_was_predicted():
     assert trace == ROUNDED.to_plain()
 
 
+def test_behind_a_prediction_that_runs_out_of_memory_is_what_it_would_take():
+    name, trace = outline_of(PREDICTED_TO_FAIL, ROUNDED)
+    assert name == "with room for everything (dashed):"
+    assert trace == ROUNDED.to_plain()
+
+
 def test_a_view_without_a_prediction_has_no_outline():
     assert View(MEASURED).to_plain()["outline"] is None
 

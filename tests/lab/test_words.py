@@ -47,7 +47,7 @@ def test_beside_a_prediction_stands_what_of_it_a_cpu_can_count():
 def test_of_the_message_of_a_card_a_panel_says_what_did_not_fit_and_leaves_out_the_rest():
     sizes = {"capacity": 15 * GIB, "context": MIB, "reserved": 13 * GIB, "allocated": 13 * GIB, "allowed": None}
     told = cuda_message(2 * GIB, **sizes, advice=TRY_EXPANDABLE)
-    said = prediction_summary(replace(EMPTY, oom=replace(ON_THE_CARD, message=told)), None)
+    said = prediction_summary(replace(EMPTY, oom=replace(ON_THE_CARD, message=told)))
     assert said.endswith("GPU 0 has a total capacity of 15.00 GiB of which 2.00 GiB is free.")
 
 
@@ -58,8 +58,10 @@ def test_of_the_message_of_a_card_a_panel_says_what_did_not_fit_and_leaves_out_t
 def test_where_only_pieces_are_free_a_panel_says_what_joins_them_unless_that_is_on(advice, remedy):
     sizes = {"capacity": 15 * GIB, "context": MIB, "reserved": 14 * GIB, "allocated": 12 * GIB, "allowed": None}
     oom = OutOfMemory(GIB, 12 * GIB, 14 * GIB, Phase.FORWARD, "head", "mm", cuda_message(GIB, **sizes, advice=advice))
-    said = prediction_summary(replace(EMPTY, oom=oom), None)
+    said = prediction_summary(replace(EMPTY, oom=oom))
     assert said.endswith(f"Enough bytes are free, but not in one piece{remedy}")
+    said = prediction_summary(replace(EMPTY, oom=oom), needed=PREDICTED)
+    assert said.endswith(f"{remedy} With room for everything its peak would be 236 MiB.")
 
 
 def test_a_step_that_was_measured_uncompiled_says_so_where_it_says_its_origin():
@@ -71,6 +73,6 @@ def test_a_step_that_was_measured_uncompiled_says_so_where_it_says_its_origin():
 def test_much_reserved_memory_that_tensors_never_fill_is_explained(idle, is_told):
     event = Event(8 * GIB, Category.ACTIVATION, Phase.FORWARD, "", "aten.mm")
     trace = replace(PREDICTED, start={}, events=(event,), peak_reserved=int((1 + idle) * 8 * GIB))
-    said = prediction_summary(trace, None)
+    said = prediction_summary(trace)
     assert ("2.40 GiB more than tensors take at once: free blocks of other sizes or streams." in said) is is_told
     assert "PyTorch would reserve" in said

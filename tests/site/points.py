@@ -11,6 +11,7 @@ from memlab import predict
 from memlab.lab.page import Axis, combinations
 from memlab.lab.page.grid import CARD, MODEL
 from memlab.lab.page.html import unpacked
+from memlab.lab.ranks import open_prediction
 from memlab.lab.session import Session
 from memlab.lab.words import prediction_summary
 from tests.lab.page.whole import whole
@@ -31,8 +32,10 @@ def differing(session: Session, axes: Sequence[Axis], grid: Mapping[str, Any], s
     for number in random.Random(seed).sample(range(len(points)), POINTS):
         settings = dict(points[number])
         settings |= session.models[settings.pop(MODEL, session.model)]
-        trace = predict(session.train, gpu=settings.pop(CARD), **settings)
-        said = prediction_summary(trace, None)
+        gpu = settings.pop(CARD)
+        trace = predict(session.train, gpu=gpu, **settings)
+        needed = open_prediction(session.train, settings, gpu, is_endless=True).complete() if trace.oom else None
+        said = prediction_summary(trace, needed=needed)
         if (shown := grid["sentences"][number]) != said:
             yield f"{points[number]}: the page says {shown!r}, predict {said!r}"
         elif (drawn := drawn_step(grid, number)) != (step := _without_times(trace.to_plain())):

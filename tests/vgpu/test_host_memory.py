@@ -74,7 +74,7 @@ def test_a_panel_speaks_of_it_where_it_is_much_or_more_than_the_weights_before_t
 
     weights = {"width": 16_384}  # 1 GiB
     plain, beside, alone, much = (
-        prediction_summary(predict(train, **settings), None)
+        prediction_summary(predict(train, **settings))
         for settings in (weights, weights | {"kept": GIB}, {"kept": GIB}, {"kept": 3 * GIB})
     )
     assert "host" not in plain

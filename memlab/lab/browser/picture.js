@@ -86,7 +86,7 @@ class Picture {
       seconds: step.trace.source === "measured" ? shown.seconds : null,
       size: presenting ? Math.min(Math.max(14, innerHeight / 30), 24) : 14,
       height: presenting ? this.room() : Math.min(Math.max(200, 0.36 * innerHeight), 480),
-      marks: this.pinned ? ["B", "A"] : ["", this.predicted ? "predicted" : ""],
+      marks: this.pinned ? ["B", "A"] : ["", shown.outline?.mark ?? ""],
     });
     this.axisButton.textContent = this.byTime ? "by event" : "by time";
     this.axisButton.disabled = !timed;
@@ -153,10 +153,11 @@ class Picture {
 
   limitWords() {
     const { step, shown } = this;
+    const { oom } = step.trace, peak = oom ? this.predicted?.peak : step.peak; // it got no further than that
     return shown.limits.map(([bytes, text, name]) => {
-      const rest = bytes - step.peak, reserved = step.trace.peak_reserved;
-      if (step.trace.oom) return "";
+      const rest = bytes - peak, reserved = step.trace.peak_reserved;
       if (rest < 0) return `${formatBytes(-rest)} over ${name}`;
+      if (oom) return "";
       if (name === "the budget") return `${formatBytes(rest)} below the budget`;
       // Near the limit an estimate may be wrong.
       return `${step.trace.source === "about" ? "probably fits" : "fits"}, ${reserved ? `${formatBytes(reserved)} reserved, ` : ""}${formatBytes(bytes - (reserved || step.peak))} to spare`;

@@ -11,12 +11,11 @@ from memlab.errors import BadValue, MemlabError
 from memlab.lab.checks import other_model
 from memlab.lab.choices import Choice, Doubling, OneOf, Range
 from memlab.lab.export import picture
-from memlab.lab.ranks import of_ranks, of_train
+from memlab.lab.ranks import open_prediction
 from memlab.lab.screen import View
 from memlab.lab.session import Session
 from memlab.lab.source import source
 from memlab.lab.words import prediction_summary
-from memlab.run import predict
 from memlab.text import message
 from memlab.trace import Trace
 from memlab.vgpu import find_card
@@ -208,14 +207,15 @@ def point(session: Session, chosen: Mapping[str, Any]) -> Point:
     name = chosen.get(MODEL, session.model)
     settings = {key: value for key, value in chosen.items() if key not in (CARD, MODEL)} | session.models[name]
     try:
-        world_size, rank = of_ranks(settings)
-        how = {"gpu": chosen[CARD], "world_size": world_size, "global_rank": rank}
-        trace = predict(session.train, **how, **of_train(settings))
+        trace = open_prediction(session.train, settings, chosen[CARD]).complete()
+        endless = open_prediction(session.train, settings, chosen[CARD], is_endless=True)
+        needed = endless.complete() if trace.oom else None
     except MemlabError as error:
         return Point(None, f"No prediction: {error}")
     except Exception as error:  # the loop's own
         return Point(None, f"Not possible with these settings: {type(error).__name__}: {message(error)}")
-    return Point(_view(session, trace, other_model(name)).to_plain(), prediction_summary(trace, None))
+    view = _view(session, trace, other_model(name), needed)
+    return Point(view.to_plain(), prediction_summary(trace, needed=needed))
 
 
 def predict_grid(
@@ -238,5 +238,5 @@ def predict_grid(
     return replace(grid, still=picture(_view(session, trace, other_model(session.model))).html())
 
 
-def _view(session: Session, trace: Trace, model: str) -> View:
-    return View(trace, session.choices.keys(), model, room=find_card(trace.device).room)
+def _view(session: Session, trace: Trace, model: str, needed: Trace | None = None) -> View:
+    return View(trace, session.choices.keys(), model, outline=needed, room=find_card(trace.device).room)

@@ -1,14 +1,17 @@
+import json
 import math
 from html import escape
 
 import pytest
+import torch
 
 from memlab import Lab, predict
 from memlab.errors import BadValue
 from memlab.lab.checks import OWN_MODEL
-from memlab.lab.page import choose_axes, combinations, predict_grid
+from memlab.lab.page import choose_axes, combinations, point, predict_grid
 from memlab.lab.page.grid import CARD, MODEL, Point
 from memlab.lab.screen import View
+from memlab.trace import Trace
 from memlab.units import format_bytes
 from memlab.vgpu import find_card
 from tests.lab.loops import train
@@ -134,6 +137,18 @@ def test_every_point_is_what_predict_says():
         trace = predict(train, gpu=gpu, **chosen)
         assert f"peak {format_bytes(trace.peak_allocated)}" in grid.sentences[number]
         assert grid.shown[number] == View(trace, session.choices, room=find_card(gpu).room).to_plain()
+
+
+def test_a_point_that_runs_out_of_memory_has_what_it_would_take():
+    def greedy(device, *, batch_size=4):
+        while True:
+            yield torch.empty(batch_size * 2**28, device=device)[0]
+
+    session = Lab(greedy, batch_size=(1, 64)).session
+    shown, sentence = point(session, {"batch_size": 64, CARD: "T4"})
+    assert shown["trace"]["oom"]["asked"] == 64 * 2**30
+    assert Trace.from_json(json.dumps(shown["outline"]["trace"])).peak_allocated == 64 * 2**30
+    assert "its peak would be 64.0 GiB" in sentence
 
 
 def test_points_may_come_from_elsewhere():
