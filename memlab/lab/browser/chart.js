@@ -157,8 +157,9 @@ class Chart {
 
   // Draw a step and, as an outline, another one.
   // limits: [bytes, text]; alone: the only category to draw; hidden: categories without an area; marks: names of the two.
-  // seconds: what a measured step takes while nothing is tracked, where that is known.
-  draw(step, other, { limits, byTime, alone, hidden, size, height, marks, seconds }) {
+  // seconds: what a measured step takes while nothing is tracked, where that is known. sameStep: other is what step would
+  // have been, had it not run out of memory.
+  draw(step, other, { limits, byTime, alone, hidden, size, height, marks, seconds, sameStep }) {
     Object.assign(this, { step, byTime, alone, size, height, seconds });
     if (alone) [other, limits] = [null, []];
     const reference = step.trace.oom && other && !other.trace.oom ? other : step;
@@ -182,7 +183,7 @@ class Chart {
     // The axis stands still while a slider is dragged, until the picture would be too low or less than half as high.
     if (alone || !(most <= this.most && this.most < 2 * most)) this.most = most;
     this.top = this.most / (1 - (2.2 * size) / (this.bottom - STRIP));
-    const phased = byTime ? step : reference; // whose phases stand below
+    const phased = byTime && !sameStep ? step : reference; // whose phases stand below
     const id = `memlab-clip-${Chart.drawn++}`;
     const plot = [
       this.shades(phased), this.areas(alone, hidden), other ? this.outline(other, "memlab-other") : "",

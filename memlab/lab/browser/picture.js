@@ -86,6 +86,7 @@ class Picture {
       seconds: step.trace.source === "measured" ? shown.seconds : null,
       size: presenting ? Math.min(Math.max(14, innerHeight / 30), 24) : 14,
       height: presenting ? this.room() : Math.min(Math.max(200, 0.36 * innerHeight), 480),
+      sameStep: !this.pinned && this.predicted?.trace.source === step.trace.source,
       marks: this.pinned ? ["B", "A"] : ["", shown.outline?.mark ?? ""],
     });
     this.axisButton.textContent = this.byTime ? "by event" : "by time";
@@ -106,8 +107,9 @@ class Picture {
     const { trace } = step;
     const number = trace.oom ? "out of memory" : `${trace.is_lower_bound ? "at least " : ""}${formatBytes(step.peak)}`;
     const far = trace.sent_to_other_machines ? `, ${formatBytes(trace.sent_to_other_machines)} to other machines` : "";
-    const sent = trace.sent && !trace.oom ? [`sends ${formatBytes(trace.sent)} a step${far}`] : [];
-    const words = [shown.origin, ...this.limitWords(), ...sent, ...this.comparison()];
+    const sent = trace.sent ? [`sends ${formatBytes(trace.sent)} a step${far}`] : [];
+    const more = trace.oom ? [...this.comparison(), ...this.limitWords()] : [...this.limitWords(), ...sent, ...this.comparison()];
+    const words = [shown.origin, ...more];
     this.settings.replaceChildren(element("b", {}, shown.heading), this.a ? ` ${this.nameOfA()}` : "");
     this.head.replaceChildren(
       element("span", { class: `memlab-number${trace.oom ? " memlab-alert" : ""}` }, number),
