@@ -60,6 +60,11 @@ class OutOfMemory:
         return None not in (self.asked, self.limit) and self.in_use + (self.asked or 0) <= (self.limit or 0)
 
 
+def with_room_enough(peak: int) -> str:
+    """What failed would take on the same card with more memory, in bytes allocated; a sentence without a full stop."""
+    return f"With room enough it would take {format_bytes(peak)}"
+
+
 # Not every library under PyTorch says it by torch.OutOfMemoryError. In order: what passes its message on,
 # CUDA's runtime (a kernel's own memory), its driver, cuBLAS, cuDNN, the host's allocator.
 _WORDS = (

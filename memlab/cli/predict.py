@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _predict_function(args: argparse.Namespace) -> int:
+    from memlab.oom import with_room_enough
     from memlab.run import Run
     from memlab.vgpu.gpu import VirtualGpu
 
@@ -86,13 +87,16 @@ def _predict_function(args: argparse.Namespace) -> int:
         )
     train = load_function(args.target)
     settings = read_settings([*args.settings, *args.arguments])
-    options = _assumed(args) | {"keeps_history": args.snapshot is not None}
-    device = VirtualGpu(args.gpu, world_size=args.world_size, **options)
+    options = _assumed(args) | {"world_size": args.world_size}
+    device = VirtualGpu(args.gpu, keeps_history=args.snapshot is not None, **options)
     trace = Run(train, settings, device, steps=args.steps, budget=args.budget).complete()
     if args.snapshot is not None:
         device.save_snapshot(args.snapshot)
     show(title(args.target, trace), trace, args.json, file_of(args.target))
     _name_snapshot(args.snapshot)
+    if trace.oom:
+        endless = Run(train, settings, VirtualGpu(args.gpu, is_endless=True, **options), steps=args.steps)
+        print(f"{with_room_enough(endless.complete().peak_allocated)}.")
     return 0
 
 

@@ -79,8 +79,7 @@ class _Search:
         progress: Callable[[str], None] | None,
     ):
         self._train, self._grid, self._steps = train, grid, steps
-        self._card, self._endless = VirtualGpu(gpu), VirtualGpu(gpu)
-        self._endless.card = self._card.card.endless
+        self._card, self._endless = VirtualGpu(gpu), VirtualGpu(gpu, is_endless=True)
         room = self._card.card.room
         self._room = room if budget is None else min(room, parse_bytes(budget))
         self._progress = progress

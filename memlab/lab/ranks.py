@@ -104,9 +104,7 @@ def open_prediction(
     from memlab.vgpu.gpu import VirtualGpu  # here, because a PyTorch that cannot carry it can still measure
 
     world_size, rank = of_ranks(settings)
-    device = VirtualGpu(gpu, world_size=world_size, global_rank=rank, on_compiling=on_compiling)
-    if is_endless:
-        device.card = device.card.endless
+    device = VirtualGpu(gpu, world_size=world_size, global_rank=rank, is_endless=is_endless, on_compiling=on_compiling)
     return Run(train, of_train(settings), device, **options)
 
 

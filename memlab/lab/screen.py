@@ -76,7 +76,7 @@ class View:
 def _outline(predicted: Trace, run: Trace) -> dict[str, Any]:
     """A prediction to compare a run with; the CPU has no allocator, so there only tensors are compared."""
     if run.source == "predicted":
-        return {"trace": predicted.to_plain(), "name": "with room for everything (dashed):", "mark": ""}
+        return {"trace": predicted.to_plain(), "name": "with room enough (dashed):", "mark": ""}
     if run.peak_reserved is None:
         return {
             "trace": without_workspace(predicted).to_plain(),

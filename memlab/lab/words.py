@@ -8,7 +8,7 @@ from dataclasses import replace
 from memlab.categories import Category
 from memlab.errors import MemlabError
 from memlab.lab.ranks import settings_of
-from memlab.oom import TRY_EXPANDABLE
+from memlab.oom import TRY_EXPANDABLE, with_room_enough
 from memlab.protocol import Train, line_of
 from memlab.text import capital, message
 from memlab.trace import Trace
@@ -58,16 +58,16 @@ def prediction_summary(
         needed: where it runs out of memory: what it would take with room for everything, if that is known.
     """
     of_what = f"{name}predicted for {_a(trace.device)}: "
-    its_peak = f"With room for everything its peak would be {needed.peak_text}" if needed else ""
+    enough = with_room_enough(needed.peak_allocated) if needed else ""
     if trace.oom and not trace.oom.has_enough_free:
         # CUDA's words have what was asked for. Its further sentences are ten lines on a projector; the trace has them.
         in_cudas_words = f"PyTorch would say: {trace.oom.message.partition(' Including ')[0]}"
         where = capital(f"{of_what}{trace.oom.place}, {trace.largest}{trace.guessed}")
-        return _sentences([where, its_peak, in_cudas_words, *trace.notes])
+        return _sentences([where, enough, in_cudas_words, *trace.notes])
     first = capital(f"{of_what}{trace.sentence}")
     if trace.oom:  # not for want of bytes
         remedy = ": expandable segments may help (notebook 15)" if TRY_EXPANDABLE in trace.oom.message else ""
-        return _sentences([first, f"Enough bytes are free, but not in one piece{remedy}", its_peak, *trace.notes])
+        return _sentences([first, f"Enough bytes are free, but not in one piece{remedy}", enough, *trace.notes])
     words = [first, warning, *trace.notes]
     if budget is not None and trace.peak_allocated > budget:
         words.insert(1, f"That is {format_bytes(trace.peak_allocated - budget)} over the budget")

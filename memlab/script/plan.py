@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from memlab.errors import MemlabError
+from memlab.oom import with_room_enough
 from memlab.script.child import Answer, ask
 from memlab.script.command import Command
 from memlab.script.options import Option, leaner
@@ -164,7 +165,7 @@ class Plan:
             yield whole.fault
             yield MEND_FIRST
             return
-        yield f"With room enough it would take {format_bytes(whole.peak)}."
+        yield f"{with_room_enough(whole.peak)}."
         moves = [*[Move(edit=EXPANDABLE)] * (whole.peak <= self._room < whole.reserved), *self._moves]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             found = list(pool.map(partial(self._beside, ()), moves))

@@ -78,11 +78,8 @@ def _device(request: dict[str, Any]) -> Device:
     from memlab.vgpu.gpu import VirtualGpu
 
     world_size, global_rank = request["ranks"]
-    options = {name: request[name] for name in ("keeps_history", "guesses", "chosen")}
-    device = VirtualGpu(request["gpu"], world_size=world_size, global_rank=global_rank, **options)
-    if request["is_endless"]:
-        device.card = device.card.endless
-    return device
+    options = {name: request[name] for name in ("is_endless", "keeps_history", "guesses", "chosen")}
+    return VirtualGpu(request["gpu"], world_size=world_size, global_rank=global_rank, **options)
 
 
 def _set_apart(folder: Path) -> list[str]:

@@ -90,7 +90,7 @@ class Card:
 
     @property
     def endless(self) -> "Card":
-        """One with the same kernels and room for everything: for what a loop wants, where that is more than it gets."""
+        """One with the same kernels and room for everything."""
         return replace(self, capacity=_ENDLESS)
 
     @property

@@ -40,6 +40,7 @@ class VirtualGpu(Device):
         name: of the card, as in ``"T4"``.
         world_size: how many ranks train together, each on such a card; None for a loop without a process group.
         global_rank: which of them this one is.
+        is_endless: whether it has room for everything: for what a loop wants, where that is more than it gets.
         keeps_history: whether what its allocator does in a run is written down.
         guesses: numbers that only a real card knows, by the line that asks for one, ``{"train.py:12": 1.5}``. Others
             are guessed: a float is 1, an integer 0.
@@ -63,6 +64,7 @@ class VirtualGpu(Device):
         *,
         world_size: int | None = None,
         global_rank: int = 0,
+        is_endless: bool = False,
         keeps_history: bool = False,
         guesses: Mapping[str, float] | None = None,
         chosen: float | str | None = None,
@@ -74,7 +76,7 @@ class VirtualGpu(Device):
         self._ranks = world_size
         self.rank, self.world_size = global_rank, world_size or 1
         self.takes_turns = world_size is not None  # a process has one process group at a time
-        self.card = find_card(name)
+        self.card = find_card(name).endless if is_endless else find_card(name)
         self._keeps_history = keeps_history
         self._given = dict(guesses or {})
         self._chosen = chosen

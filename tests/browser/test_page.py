@@ -8,7 +8,10 @@ from playwright.sync_api import expect
 from memlab import Guess, Lab, measure, predict
 from memlab.lab.claim import VOTE
 from memlab.lab.page import choose_axes, form, page, predict_grid, record
+from memlab.run import Run
 from memlab.units import format_bytes
+from memlab.vgpu import find_card
+from memlab.vgpu.gpu import VirtualGpu
 from tests.browser.axe import findings
 from tests.browser.jupyter import browser_page, find_chromium
 from tests.lab.loops import train
@@ -220,6 +223,12 @@ def test_out_of_memory_shows_the_request_that_failed(browser):
         box = text.bounding_box()
         beside = box["x"] + box["width"] <= drawn["x"] or box["x"] >= drawn["x"] + drawn["width"]
         assert beside or box["y"] + box["height"] <= drawn["y"] or box["y"] >= drawn["y"] + drawn["height"]
+    endless = Run(train, {"width": TOO_WIDE}, VirtualGpu("T4", is_endless=True)).complete().peak_allocated
+    more = format_bytes(endless - find_card("T4").room)
+    facts = f"with room enough (dashed): {format_bytes(endless)} · {more} over the T4"
+    expect(browser.locator(".memlab-facts")).to_contain_text(facts)
+    said = browser.locator(".memlab-sentence").inner_text()
+    assert f"With room enough it would take {format_bytes(endless)}." in said
 
 
 def test_present_mode_reveals_the_questions_of_the_page_at_a_key(browser):

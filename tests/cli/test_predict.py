@@ -55,6 +55,8 @@ def test_out_of_memory_is_a_result_in_cudas_words(loop, capsys):
     text = capsys.readouterr().out
     assert "Out of memory outside of forward, backward and optimizer at " in text
     assert "CUDA out of memory. Tried to allocate 16.00 GiB. GPU 0 has a total capacity of 14.56 GiB" in text
+    # Weights, gradients, two states and a temporary of the optimizer's: 16 GiB each, for two layers.
+    assert text.splitlines()[-2] == "With room enough it would take 160 GiB."
 
 
 def test_a_card_can_be_described(loop, capsys):

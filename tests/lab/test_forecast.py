@@ -251,9 +251,7 @@ def test_where_memory_runs_out_the_panel_says_how_much_it_would_take_once_that_i
     assert failed.oom
     assert session.screen.view.outline is None
     session.look_ahead()
-    wait_for(
-        lambda: "With room for everything its peak would be 20.0 GiB. PyTorch would say" in session.screen.sentence
-    )
+    wait_for(lambda: "With room enough it would take 20.0 GiB. PyTorch would say" in session.screen.sentence)
     view = session.screen.view
     assert (view.trace, view.outline.peak_allocated, view.outline.oom) == (failed, 20 * 2**30, None)
     assert predicted(session, batch_size=8).oom is None

@@ -16,8 +16,7 @@ OFF = 0.05
 
 
 def outline(number, **settings):
-    device = VirtualGpu("T4")
-    device.card = device.card.endless
+    device = VirtualGpu("T4", is_endless=True)
     return Outline.of(Run(gpt, settings, device).complete(), number)
 
 

@@ -124,7 +124,7 @@ def test_on_a_card_a_run_is_compared_with_all_that_was_predicted():
 
 def test_behind_a_prediction_that_runs_out_of_memory_is_what_it_would_take():
     name, trace = outline_of(PREDICTED_TO_FAIL, ROUNDED)
-    assert name == "with room for everything (dashed):"
+    assert name == "with room enough (dashed):"
     assert trace == ROUNDED.to_plain()
 
 

@@ -37,8 +37,7 @@ def rungs() -> list[dict[str, Any]]:
     found = []
     for notebook, name, change in space["LADDER"]:
         settings = settings | change
-        device = VirtualGpu(CARD)
-        device.card = device.card.endless
+        device = VirtualGpu(CARD, is_endless=True)
         trace = Run(space["train"], settings, device, steps=2).complete()
         taken = {str(category): count for category, count in trace.by_category.items()}
         seconds = {"least_seconds": trace.least_seconds, "likely_seconds": trace.likely_seconds}

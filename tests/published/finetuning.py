@@ -60,8 +60,7 @@ PUBLISHED = (
 
 def predicted(one: Peak) -> Trace:
     """On the same card, had it room for everything."""
-    device = VirtualGpu("A100-80GB")
-    device.card = device.card.endless
+    device = VirtualGpu("A100-80GB", is_endless=True)
     return Run(train, one.settings, device, steps=2).complete()
 
 

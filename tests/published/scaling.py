@@ -42,8 +42,8 @@ PUBLISHED = (
 
 def likely(one: Scaled, ranks: int) -> float:
     """Predicted seconds a step."""
-    device = VirtualGpu(one.card, world_size=ranks)
-    device.card = device.card.endless  # some of the cards had twice the memory of those that memlab knows
+    # Some of the cards had twice the memory of those that memlab knows.
+    device = VirtualGpu(one.card, world_size=ranks, is_endless=True)
     return Run(train, one.settings, device, steps=2).complete().likely_seconds
 
 

@@ -183,15 +183,15 @@ class Chart {
     // The axis stands still while a slider is dragged, until the picture would be too low or less than half as high.
     if (alone || !(most <= this.most && this.most < 2 * most)) this.most = most;
     this.top = this.most / (1 - (2.2 * size) / (this.bottom - STRIP));
-    const phased = byTime && !sameStep ? step : reference; // whose phases stand below
+    const phases = sameStep ? this.phasesBeyond(step, other) : this.phasesOf(byTime ? step : reference);
     const id = `memlab-clip-${Chart.drawn++}`;
     const plot = [
-      this.shades(phased), this.areas(alone, hidden), other ? this.outline(other, "memlab-other") : "",
+      this.shades(phases), this.areas(alone, hidden), other ? this.outline(other, "memlab-other") : "",
       alone ? "" : this.outline(step, "memlab-line"), limits.map(([bytes]) => this.level(this.y(bytes), "memlab-limit")).join(""),
     ];
     this.box.innerHTML = `<svg class="memlab-drawing" width="100%" height="${height}" font-size="${size}" aria-hidden="true">`
       + `<clipPath id="${id}"><rect x="${this.left}" y="0" width="${this.width}" height="${height}"/></clipPath>`
-      + `<g clip-path="url(#${id})">${plot.join("")}</g>${this.axis()}${this.texts(phased, other, limits, marks, alone ? 0 : failed)}</svg><svg class="memlab-cursor" width="100%" height="${height}" font-size="${size}" aria-hidden="true"></svg>`;
+      + `<g clip-path="url(#${id})">${plot.join("")}</g>${this.axis()}${this.texts(phases, other, limits, marks, alone ? 0 : failed)}</svg><svg class="memlab-cursor" width="100%" height="${height}" font-size="${size}" aria-hidden="true"></svg>`;
     this.box.setAttribute("aria-valuemax", step.count);
     this.box.setAttribute("aria-valuemin", 0);
     this.cursor = this.box.querySelector(".memlab-cursor");
@@ -227,17 +227,23 @@ class Chart {
     return `${edge}<polyline class="${kind}" points="${points}"/>`;
   }
 
-  // Where a phase begins and ends, 0 to 1, as far as it can be seen.
-  stretch(step, { begin, end }) {
-    const xs = this.xsOf.get(step);
-    return [xs[begin], xs[end]].map((x) => Math.min(Math.max(x, 0), 1));
+  // The phases of a step, with where each begins and ends, 0 to 1, as far as it can be seen.
+  phasesOf(step) {
+    const xs = this.xsOf.get(step), seen = (moment) => Math.min(Math.max(xs[moment], 0), 1);
+    return step.phases.map((phase) => ({ ...phase, step, from: seen(phase.begin), to: seen(phase.end) }));
   }
 
-  shades(step) {
-    return step.phases.filter(({ name }) => name === "forward" || name === "optimizer").map((phase) => {
-      const [begin, end] = this.stretch(step, phase);
-      return `<rect class="memlab-shade" x="${this.left + begin * this.width}" y="0" height="${this.bottom}" width="${(end - begin) * this.width}"/>`;
-    }).join("");
+  // Those of a step that ran out of memory, and then of the whole one.
+  phasesBeyond(step, whole) {
+    const own = this.phasesOf(step), last = own.pop(), { from, to } = last ?? { from: 0, to: 0 };
+    const [next, ...others] = this.phasesOf(whole).filter((phase) => phase.to > to);
+    if (last && last.name === next?.name) return [...own, { ...next, from }, ...others];
+    return [...own, ...[last].filter(Boolean), ...(next ? [{ ...next, from: to }] : []), ...others];
+  }
+
+  shades(phases) {
+    return phases.filter(({ name }) => name === "forward" || name === "optimizer").map(({ from, to }) =>
+      `<rect class="memlab-shade" x="${this.left + from * this.width}" y="0" height="${this.bottom}" width="${(to - from) * this.width}"/>`).join("");
   }
 
   axis() {
@@ -280,9 +286,9 @@ class Chart {
   }
 
   // What stands in front of the areas: texts, each where it meets no other, the peaks, and a request that failed.
-  texts(phased, other, limits, marks, failed) {
+  texts(phases, other, limits, marks, failed) {
     const taken = [];
-    const names = this.phaseNames(phased, taken), request = this.failure(failed, taken);
+    const names = this.phaseNames(phases, taken), request = this.failure(failed, taken);
     const limitNames = limits.map(([bytes, text]) => this.put(text, this.besideLimit(this.y(bytes)), "memlab-limit-name", taken));
     for (const [bytes] of limits) {
       taken.push({ left: this.left, right: this.left + this.width, top: this.y(bytes) - 1, bottom: this.y(bytes) + 1 });
@@ -309,22 +315,22 @@ class Chart {
     return this.write(text, box.left, box.base, "start", kind);
   }
 
-  phaseNames(step, taken) {
-    const stretches = step.phases.map((phase) => [phase, ...this.stretch(step, phase)]).filter(([, begin, end]) => end > begin);
-    const named = new Set(), alone = this.forwardsAlone(step);
-    return stretches.sort(([, a, b], [, c, d]) => d - c - (b - a)).map(([phase, x, to]) => {
-      const { name, begin, end } = phase;
+  phaseNames(phases, taken) {
+    const named = new Set(), alone = this.forwardsAlone(phases);
+    const seen = phases.filter(({ from, to }) => to > from);
+    return seen.sort((one, other) => other.to - other.from - (one.to - one.from)).map((phase) => {
+      const { name, step, begin, end, from, to } = phase;
       const text = name === "other" ? this.stripName(step, begin, end) : alone.has(phase) ? "forward only" : name;
-      const isThin = to - x < 0.03 && end < step.count;
+      const isThin = to - from < 0.03 && end < step.count;
       if (named.has(text) || (name === "other" && isThin)) return "";
-      const made = this.put(text, [[this.left + ((x + to) / 2) * this.width, this.size + 3, "middle"]], "memlab-quiet", taken);
+      const made = this.put(text, [[this.left + ((from + to) / 2) * this.width, this.size + 3, "middle"]], "memlab-quiet", taken);
       if (made) named.add(text);
       return made;
     }).join("");
   }
 
   // Forwards that no backward follows, as an evaluation's, where another one has its backward.
-  forwardsAlone({ phases }) {
+  forwardsAlone(phases) {
     const working = phases.filter(({ name }) => name !== "other");
     const alone = working.filter(({ name }, i) => name === "forward" && working[i + 1]?.name !== "backward");
     return new Set(working.some(({ name }) => name === "backward") ? alone : []);

@@ -148,7 +148,7 @@ def test_a_point_that_runs_out_of_memory_has_what_it_would_take():
     shown, sentence = point(session, {"batch_size": 64, CARD: "T4"})
     assert shown["trace"]["oom"]["asked"] == 64 * 2**30
     assert Trace.from_json(json.dumps(shown["outline"]["trace"])).peak_allocated == 64 * 2**30
-    assert "its peak would be 64.0 GiB" in sentence
+    assert "it would take 64.0 GiB" in sentence
 
 
 def test_points_may_come_from_elsewhere():
