@@ -61,7 +61,7 @@ class OutOfMemory:
 
 
 def with_room_enough(peak: int) -> str:
-    """What failed would take on the same card with more memory, in bytes allocated; a sentence without a full stop."""
+    """The bytes allocated at most on the same card with more memory, in a sentence without a full stop."""
     return f"With room enough it would take {format_bytes(peak)}"
 
 

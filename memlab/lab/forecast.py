@@ -247,7 +247,7 @@ class Forecast:
             self._show(case, known)
 
     def _needed(self, case: Case) -> Trace | None:
-        """What a case takes on a card that has room for everything, if that was predicted."""
+        """The prediction of a case on a card that has room for everything, if there is one."""
         known = self._remembered.get(replace(case, is_endless=True).key)
         return known and known.trace
 
