@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from memlab.categories import Category
 from memlab.lab.costs import cost, facts
 from memlab.lab.rows import Row, add
-from memlab.lab.words import heading, origin, without_workspace
+from memlab.lab.words import heading, origin, why, without_workspace
 from memlab.trace import Trace
 from memlab.units import format_bytes
 
@@ -66,6 +66,7 @@ class View:
             "model": self.model,
             "origin": origin(self.trace, recorded=self.recorded),
             "facts": facts(self.trace),
+            "why": why(self.trace),
             "seconds": cost(self.trace).seconds,
             "limits": [[count, f"{line}{format_bytes(count)}", name] for count, line, name in limits if count],
             "hidden": [] if workspace else [str(Category.WORKSPACE)],

@@ -14,6 +14,7 @@ from memlab.text import capital, message
 from memlab.trace import Trace
 from memlab.tracking.tracker import COMPILED
 from memlab.units import GIB, MIB, format_bytes, three_digits
+from memlab.vgpu import find_card
 
 MUCH_OF_A_HOST = 2 * GIB  # bytes; free Colab hosts have 12.7 GiB, and PyTorch with its libraries takes one or two
 WORTH_TELLING = 512 * MIB  # bytes of the host's memory, where they are not the weights before they move to the card
@@ -60,10 +61,8 @@ def prediction_summary(
     of_what = f"{name}predicted for {_a(trace.device)}: "
     enough = with_room_enough(needed.peak_allocated) if needed else ""
     if trace.oom and not trace.oom.has_enough_free:
-        # CUDA's words have what was asked for. Its further sentences are ten lines on a projector; the trace has them.
-        in_cudas_words = f"PyTorch would say: {trace.oom.message.partition(' Including ')[0]}"
         where = capital(f"{of_what}{trace.oom.place}, {trace.largest}{trace.guessed}")
-        return _sentences([where, enough, in_cudas_words, *trace.notes])
+        return _sentences([where, enough, f"PyTorch would say: {why(trace)}", *trace.notes])
     first = capital(f"{of_what}{trace.sentence}")
     if trace.oom:  # not for want of bytes
         remedy = ": expandable segments may help (notebook 15)" if TRY_EXPANDABLE in trace.oom.message else ""
@@ -80,6 +79,19 @@ def prediction_summary(
     if before is not None and before.device == trace.device and (changed := _changed(trace, before, names)):
         words.append(_comparison(trace, before, f"the {format_bytes(before.peak_allocated)} of {changed}"))
     return _sentences(words)
+
+
+def why(trace: Trace) -> str:
+    """The surprise of a step: where memory ran out CUDA's words, with what they leave out; else the notes."""
+    if trace.oom is None:
+        return _sentences([*trace.notes])
+    # They have what was asked for. Their further sentences are ten lines on a projector; the trace has them.
+    said = trace.oom.message.partition(" Including ")[0]
+    if trace.source == "measured" or not said:
+        return said
+    card = find_card(trace.device)
+    left = f"CUDA's context takes {format_bytes(card.context)}, which leaves PyTorch {format_bytes(card.room)}"
+    return _sentences([said, left])
 
 
 def _reserves(trace: Trace, reserved: int) -> str:

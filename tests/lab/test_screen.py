@@ -34,6 +34,7 @@ def test_a_view_is_its_step_with_its_words():
         "model": "GPT-2 small",
         "origin": "predicted for a T4",
         "facts": "236 MiB peak · at least 41 ms a step, probably 62 ms · at most 194 samples/s, probably 129",
+        "why": "",
         "seconds": 0.0618,
         "limits": [[15 * GIB, "T4 · 15.0 GiB", "the T4"]],
         "hidden": [],

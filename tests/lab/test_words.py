@@ -47,8 +47,11 @@ def test_beside_a_prediction_stands_what_of_it_a_cpu_can_count():
 def test_of_the_message_of_a_card_a_panel_says_what_did_not_fit_and_leaves_out_the_rest():
     sizes = {"capacity": 15 * GIB, "context": MIB, "reserved": 13 * GIB, "allocated": 13 * GIB, "allowed": None}
     told = cuda_message(2 * GIB, **sizes, advice=TRY_EXPANDABLE)
-    said = prediction_summary(replace(EMPTY, oom=replace(ON_THE_CARD, message=told)))
-    assert said.endswith("GPU 0 has a total capacity of 15.00 GiB of which 2.00 GiB is free.")
+    said = prediction_summary(replace(PREDICTED, oom=replace(ON_THE_CARD, message=told)))
+    assert said.endswith(
+        "GPU 0 has a total capacity of 15.00 GiB of which 2.00 GiB is free. "
+        "CUDA's context takes 123 MiB, which leaves PyTorch 14.4 GiB."
+    )
 
 
 @pytest.mark.parametrize(

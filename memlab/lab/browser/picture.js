@@ -121,8 +121,7 @@ class Picture {
         type: "button", "aria-pressed": String(this.alone === name), title: `${plural(name)}: ${MEANINGS[name]}. Press to see them alone, or all again`,
         onclick: () => { this.alone = this.alone === name ? null : name; this.draw(); this.focusLegend(name); },
       }, element("i", { style: `background:${colorOf(name)}` }), plural(name))));
-    // In Present, where the sentence has no room: what surprises, or CUDA's words
-    this.why.textContent = trace.oom?.message ? trace.oom.message.split(" Including ")[0] : trace.notes.join(". ");
+    this.why.textContent = shown.why; // in Present, where the sentence has no room
     this.differences();
   }
 
