@@ -356,9 +356,9 @@ class Chart {
       ? `<path class="memlab-cross" d="M${x - 6} ${y - 6}l12 12m0 -12l-12 12"/>`
       : `<circle class="memlab-dot${step === this.step ? "" : " memlab-hollow"}" cx="${x.toFixed(1)}" cy="${y.toFixed(1)}" r="${size / 3}"/>`);
     taken.push(around({ x, y }));
-    const heights = [-0.7, -1, -1.5, -2, -2.8, -3.6, 1.6, 2.4, 3.2].map((lines) => y + lines * size);
-    const tried = heights.flatMap((base) => [[x, base, "middle"], [x + 10, base, "start"], [x - 10, base, "end"]]);
-    tried.push([x + 12, y + size / 3, "start"], [x - 12, y + size / 3, "end"]);
+    const at = (lines) => [[x, "middle"], [x + 10, "start"], [x - 10, "end"]].map(([from, anchor]) => [from, y + lines * size, anchor]);
+    const beside = [[x + 12, y + size / 3, "start"], [x - 12, y + size / 3, "end"]];
+    const tried = [...[-0.7, -1, -1.5].flatMap(at), ...beside, ...[-2, -2.8, -3.6, 1.6, 2.4, 3.2].flatMap(at)];
     const texts = oom ? [`${name} out of memory: ${oom.asked ? formatBytes(oom.asked) : "more"} asked`, `${name} out of memory`] : [`${name} ${formatBytes(step.peak)}`];
     return dot + texts.reduce((made, text) => made || this.put(text, tried, `memlab-bold${oom ? " memlab-limit-name" : ""}`, taken, needles), "");
   }

@@ -110,7 +110,7 @@ class Picture {
     const sent = trace.sent ? [`sends ${formatBytes(trace.sent)} a step${far}`] : [];
     const more = trace.oom ? [...this.comparison(), ...this.limitWords()] : [...this.limitWords(), ...sent, ...this.comparison()];
     const words = [shown.origin, ...more];
-    this.settings.replaceChildren(element("b", {}, shown.heading), this.a ? ` ${this.nameOfA()}` : "");
+    this.settings.replaceChildren(element("b", {}, shown.heading), ...(this.a ? [" ", element("span", {}, this.nameOfA())] : []));
     this.head.replaceChildren(
       element("span", { class: `memlab-number${trace.oom ? " memlab-alert" : ""}` }, number),
       element("span", { class: "memlab-facts", title: shown.facts }, words.join(" · ")),
