@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -71,7 +72,7 @@ class Forecast:
         self._on_show: Case | None = None
         self._shown: Hashable = None  # what the newest is of
         self._before: Trace | None = None  # what was shown before it
-        self._steady: set[Hashable] = set()  # kinds of loops that were found to be
+        self._steady = defaultdict[Hashable, set[Any]](set)  # numbers for which a loop was found to be, all else equal
         self._failed: set[Hashable] = set()
         self._compiling: Hashable = None  # the case that is predicted, once something is compiled for it
         self._age = 0  # how often all was forgotten
@@ -174,28 +175,34 @@ class Forecast:
                 self._screen.show(pending=self._screen.pending + COMPILES)
 
     def _until_steady(self, case: Case, is_ahead: bool, run: Run, stopping: Stopping) -> None:
-        age, kind = self._age, self._kind(case)
+        age = self._age
         steps, start = list[Footprint](), 0
         for step in steps_until(stopping, run):
             steps.append(Footprint(start, step.peak_allocated or 0))
             start = run.allocated
             if is_steady(steps):
-                self._steady.add(kind)
+                for name, line in self._lines(case):
+                    self._steady[line].add(case.chosen[name])
                 break
             if len(steps) == STEPS_TO_SHOW:  # most loops are steady by now, and a learner waits
                 # On a card that is nearly full a later step may not find a free block, though it needs no more.
                 has_room = case.is_endless or (run.peak_reserved or 0) < NEARLY_FULL * find_card(case.gpu).room
-                if kind in self._steady and start == steps[-1].start and has_room:
+                if self._is_probably_steady(case) and start == steps[-1].start and has_room:
                     break
                 self._offer(case, Known(run.trace(), ""), is_ahead)
         if steps and not stopping.is_set():
             self._keep(case, Known(run.trace(), unsteadiness(steps)), is_ahead, age)
 
-    def _kind(self, case: Case) -> Hashable:
-        """Equal for cases whose loops differ in numbers only."""
-        numbers = {name for name, choice in self._choices.items() if is_number(choice)}
-        chosen = (repr(value) for name, value in case.chosen.items() if name not in numbers)
-        return case.model, *chosen
+    def _is_probably_steady(self, case: Case) -> bool:
+        """Return whether two cases were that differ from it in one number, or it was on another card."""
+        found = ((self._steady.get(line, ()), case.chosen[name]) for name, line in self._lines(case))
+        return any(value in values or len(values) > 1 for values, value in found)
+
+    def _lines(self, case: Case) -> Iterator[tuple[str, Hashable]]:
+        """Each control of a number, with what equals for cases that differ in nothing but that number, and the card."""
+        for name in filter(self._is_number, self._choices):
+            _, *others = case.but_for(name)
+            yield name, (name, *others)
 
     def _keep(self, case: Case, known: Known, is_ahead: bool, age: int) -> None:
         with self._lock:

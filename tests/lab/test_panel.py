@@ -136,7 +136,7 @@ def test_a_moved_slider_shows_a_prediction():
 def test_what_is_about_to_be_replaced_is_dimmed_and_what_is_nearly_right_is_not():
     slow = Slow()
     lab = make(slow)
-    slow.step.release(5)  # three steps and, now that it is known to be steady, two
+    slow.step.release(6)  # three steps each
     for batch in (1, 64):
         lab._controls["batch_size"].value = batch
         lab.session._worker._latest.result(SOON)

@@ -539,7 +539,7 @@ def test_a_run_is_drawn_over_what_was_predicted_of_it_and_names_it(known):
     assert session.screen.view.trace == trace
     assert (session.prediction is not None) == known  # what is foreseen is not on show
     assert session.run(batch_size=2).settings["batch_size"] == 2
-    assert session.screen.view.outline == predict(train, gpu="L4", steps=2, batch_size=2)
+    assert session.screen.view.outline == predict(train, gpu="L4", batch_size=2)
 
 
 def test_a_run_is_predicted_once_and_again_when_a_cell_has_run():
@@ -724,6 +724,7 @@ def test_a_loop_that_runs_out_of_memory_late_is_predicted_until_then_where_the_c
 
     session = make(late, batch_size=(1, 14))
     assert predicted(session, batch_size=1).oom is None
+    assert predicted(session, batch_size=3).oom is None
     assert len(predicted(session, batch_size=2).steps) == 2  # alike in all but a number
     assert predicted(session, batch_size=14).oom is not None
 
