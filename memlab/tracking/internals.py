@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import CodeType, FrameType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -42,6 +43,11 @@ except ImportError:
     _higher_order = ()
 
 try:
+    from torch._library.custom_ops import OPDEFS as _definitions
+except ImportError:
+    _definitions = WeakValueDictionary()
+
+try:
     from torch.autograd.graph import _engine_run_backward
 
     _engine: CodeType | None = _engine_run_backward.__code__
@@ -56,6 +62,8 @@ __all__ = [
     "clear_cublas_workspaces",
     "compiler_frontend",
     "current_node",
+    "custom_definition",
+    "custom_kernel",
     "exclude_dispatch_key",
     "higher_order_kernel",
     "is_composite",
@@ -239,6 +247,20 @@ def higher_order_kernel(func: Any, device: str) -> Any:
     """Return the Python kernel of a higher-order operator on a kind of device, made of ordinary ones, or None."""
     keys = (getattr(torch._C.DispatchKey, name) for name in (device.upper(), "CompositeExplicitAutograd"))
     return next((func.py_kernels[key] for key in keys if key in func.py_kernels), None)
+
+
+def custom_definition(func: Any) -> Any:
+    """Return what ``torch.library.custom_op`` has made of a Python function, for its operator; None for any other.
+
+    Lost without the name: what such a function allocates beside its results, and its arithmetic.
+    """
+    return _definitions.get(func.name()) if isinstance(func, torch._ops.OpOverload) else None
+
+
+def custom_kernel(definition: Any, device: str) -> Any:
+    """The Python function that a custom operator runs on a kind of device, or None."""
+    kernels = getattr(definition, "_backend_fns", {})
+    return kernels.get(device, kernels.get(None))
 
 
 @contextmanager

@@ -8,11 +8,13 @@ from torch.utils.flop_counter import flop_registry
 from memlab.tracking.collectives import COLLECTIVES
 from memlab.tracking.flops import of_convolution_backward
 from memlab.tracking.inplace import CANDIDATES
-from memlab.tracking.internals import is_composite, is_higher_order, is_view
+from memlab.tracking.internals import custom_definition, is_composite, is_higher_order, is_view
 
-# The CPU's attention, which torch.utils.flop_counter does not know, does the arithmetic of a card's.
+# Those that torch.utils.flop_counter does not know, with others of the same arithmetic: in place, the CPU's attention.
 _aten = torch.ops.aten
-_ON_CARDS = {
+_ALIKE = {
+    _aten.addmm_: _aten.addmm,
+    _aten.baddbmm_: _aten.baddbmm,
     _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _aten._scaled_dot_product_flash_attention_backward,
 }
@@ -27,6 +29,7 @@ class Operator:
     Attributes:
         name: such as ``"aten.mm"``.
         collective: what it sends to other ranks, or None.
+        definition: see :func:`memlab.tracking.internals.custom_definition`.
         formula: of its floating-point operations, or None.
         is_higher_order: it takes operators, see :func:`memlab.tracking.internals.higher_order_kernel`.
         is_composite: it is made of others, and does nothing itself.
@@ -34,13 +37,23 @@ class Operator:
         may_be_in_place: see :mod:`memlab.tracking.inplace`.
     """
 
-    __slots__ = ("collective", "formula", "is_composite", "is_higher_order", "is_view", "may_be_in_place", "name")
+    __slots__ = (
+        "collective",
+        "definition",
+        "formula",
+        "is_composite",
+        "is_higher_order",
+        "is_view",
+        "may_be_in_place",
+        "name",
+    )
 
     def __init__(self, func: Any):
         packet = getattr(func, "overloadpacket", func)
         self.name = str(packet)
-        self.formula = _OUR_OWN.get(packet) or flop_registry.get(_ON_CARDS.get(packet, packet))
+        self.formula = _OUR_OWN.get(packet) or flop_registry.get(_ALIKE.get(packet, packet))
         self.collective = COLLECTIVES.get(packet)
+        self.definition = custom_definition(func)
         self.is_higher_order = is_higher_order(func)
         self.is_composite = is_composite(func)
         self.is_view = is_view(func)

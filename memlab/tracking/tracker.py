@@ -25,6 +25,7 @@ from memlab.tracking.internals import (
     COMPILER,
     TorchDispatchMode,
     called_by_engine,
+    custom_kernel,
     higher_order_kernel,
     is_fake,
     modes_above,
@@ -198,6 +199,9 @@ class Tracker(Storages, TorchDispatchMode):
         if known.is_composite and self.is_real:
             with on_again(self):
                 return func.decompose(*args, **kwargs)
+        if known.definition is not None and self.is_real and (kernel := self._kernel(known.definition, args)):
+            with on_again(self):
+                return kernel(*args, **kwargs)
         if not self._watches_compiler and COMPILER in sys.modules:
             self._watch_compiler()
         self._update_phase(func, args)
@@ -230,6 +234,11 @@ class Tracker(Storages, TorchDispatchMode):
             self.sent_to_other_machines += known.collective.sent_to_other_machines(args)
             self._mark_unknown(known.collective.buffers(args), Category.COMMUNICATION)
         return out
+
+    def _kernel(self, definition: Any, args: tuple[Any, ...]) -> Any:
+        """The Python function that a custom operator runs for these arguments, or None."""
+        kinds = (value.device.type for value in args if isinstance(value, Tensor))
+        return custom_kernel(definition, next(kinds, self.device.type))
 
     def _as_without_a_mode(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], previous: Any) -> Any:
         """The operator itself, or what autograd would do in place were no mode on."""

@@ -13,6 +13,7 @@ import torch
 from memlab.allocator import Block, OutOfRoom
 from memlab.categories import Category, Phase
 from memlab.errors import Stopped
+from memlab.oom import is_out_of_memory
 from memlab.tracking import BudgetExceeded, Tracker
 from memlab.tracking.internals import on_again
 from memlab.tracking.labels import Marks, label
@@ -132,6 +133,14 @@ class VirtualTracker(Tracker):
         if way := sparse.way_of(func, args, kwargs):
             with on_again(self):
                 return way(*args, **(kwargs or {}))
+        if (definition := operator(func).definition) and types and (kernel := self._kernel(definition, args)):
+            try:
+                with on_again(self):
+                    return kernel(*args, **(kwargs or {}))
+            except Exception as error:  # it reaches for numbers, or for C++ of its own
+                if isinstance(error, Stopped) or is_out_of_memory(error):
+                    raise
+                self.note(f"Of {operator(func).name} only the results are counted: no prediction can run its code.")
         self._types = types
         # The host's own affair.
         if not types and not (kwargs and "device" in kwargs) and not operator(func).is_higher_order:
