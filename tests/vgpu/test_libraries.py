@@ -7,8 +7,9 @@ import types
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from memlab import predict
+from memlab import measure, predict
 from memlab.vgpu import libraries
 from memlab.vgpu.internals import FakeTensor
 from tests.vgpu.once import in_a_prediction, seen
@@ -21,6 +22,19 @@ def scaled(tensor: torch.Tensor, by: float, times: int = 1) -> torch.Tensor:
 
 @scaled.register_fake
 def _(tensor, by, times=1):
+    return torch.empty_like(tensor)
+
+
+@torch.library.custom_op("memlab_tests::in_pieces", mutates_args=())
+def in_pieces(tensor: torch.Tensor, opaque: bool) -> torch.Tensor:
+    whole = torch.cat([2 * piece for piece in tensor.split(16)])
+    if opaque and isinstance(tensor, FakeTensor):
+        raise TypeError("incompatible function arguments")  # as C++ says where a tensor has no memory
+    return whole
+
+
+@in_pieces.register_fake
+def _(tensor, opaque):
     return torch.empty_like(tensor)
 
 
@@ -146,3 +160,51 @@ def test_the_drawing_of_a_model_takes_its_run(as_inputs):
         return nodes, (torch.cuda.max_memory_allocated() - before) // (512 * 1024 * 4)
 
     assert seen(work) == ([], 2)
+
+
+@pytest.mark.parametrize("where", ["cpu", "T4"])
+def test_the_python_function_of_a_custom_operator_is_seen(where):
+    def train(device):
+        x = torch.ones(64, 2**20, device=device)  # floats: 256 MiB
+        while True:
+            yield in_pieces(x, False)[0, 0]
+
+    trace = measure(train, device="cpu", xray="every") if where == "cpu" else predict(train, gpu="T4")
+    assert trace.peak_allocated == pytest.approx(3 * 2**28, rel=0.001)  # the pieces, and what is made of them
+    assert "aten.cat" in {event.op for event in trace.events}
+    assert trace.notes == ()
+
+
+def test_where_it_is_not_python_all_the_way_its_results_are_counted_and_a_note_says_so():
+    def train(device):
+        x = torch.ones(64, 2**20, device=device)
+        while True:
+            yield in_pieces(x, True)[0, 0]
+
+    trace = predict(train, gpu="T4")
+    assert trace.notes == ("Of memlab_tests.in_pieces only the results are counted: no prediction can run its code.",)
+
+
+def test_out_of_memory_in_a_custom_operator_is_a_result():
+    def train(device):
+        x = torch.empty(64, 2**25, device=device)  # 8 GiB
+        while True:
+            yield in_pieces(x, False)[0, 0]
+
+    assert predict(train, gpu="T4").oom.op == "aten.mul"
+
+
+@pytest.mark.skipif(not hasattr(nn, "LinearCrossEntropyOptions"), reason="since torch 2.13")
+def test_the_chunked_loss_takes_what_it_does_on_a_card():
+    def train(device):
+        x, weight = (torch.ones(n, 64, device=device, requires_grad=True) for n in (512, 5000))
+        targets = torch.zeros(512, dtype=torch.long, device=device)
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=128)
+        while True:
+            F.linear_cross_entropy(x, weight, targets, options=options).backward()
+            x.grad = weight.grad = None
+            yield
+
+    trace = predict(train, gpu="A100-40GB")
+    assert (trace.peak_allocated, trace.peak_reserved) == (13_946_880, 23_068_672)  # on the stand-in
+    assert trace.flops == 3 * 2 * 512 * 64 * 5000
