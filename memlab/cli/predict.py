@@ -95,8 +95,8 @@ def _predict_function(args: argparse.Namespace) -> int:
     show(title(args.target, trace), trace, args.json, file_of(args.target))
     _name_snapshot(args.snapshot)
     if trace.oom:
-        endless = Run(train, settings, VirtualGpu(args.gpu, is_endless=True, **options), steps=args.steps)
-        print(f"{with_room_enough(endless.complete().peak_allocated)}.")
+        needed = Run(train, settings, VirtualGpu(args.gpu, is_endless=True, **options), steps=args.steps).complete()
+        print(f"{with_room_enough(needed.peak_allocated, needed.peak_reserved, trace.oom.limit)}.")
     return 0
 
 

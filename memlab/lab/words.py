@@ -59,7 +59,8 @@ def prediction_summary(
         needed: where it runs out of memory: what it would take with room for everything, if that is known.
     """
     of_what = f"{name}predicted for {_a(trace.device)}: "
-    enough = with_room_enough(needed.peak_allocated) if needed else ""
+    room = trace.oom.limit if trace.oom else None
+    enough = with_room_enough(needed.peak_allocated, needed.peak_reserved, room) if needed else ""
     if trace.oom and not trace.oom.has_enough_free:
         where = capital(f"{of_what}{trace.oom.place}, {trace.largest}{trace.guessed}")
         return _sentences([where, enough, f"PyTorch would say: {why(trace)}", *trace.notes])

@@ -165,7 +165,7 @@ class Plan:
             yield whole.fault
             yield MEND_FIRST
             return
-        yield f"{with_room_enough(whole.peak)}."
+        yield f"{with_room_enough(whole.peak, whole.reserved, self._room)}."
         moves = [*[Move(edit=EXPANDABLE)] * (whole.peak <= self._room < whole.reserved), *self._moves]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             found = list(pool.map(partial(self._beside, ()), moves))

@@ -65,6 +65,8 @@ def test_where_only_pieces_are_free_a_panel_says_what_joins_them_unless_that_is_
     assert said.endswith(f"Enough bytes are free, but not in one piece{remedy}")
     said = prediction_summary(replace(EMPTY, oom=oom), needed=PREDICTED)
     assert said.endswith(f"{remedy} With room enough it would take 236 MiB.")
+    said = prediction_summary(replace(EMPTY, oom=oom), needed=replace(PREDICTED, peak_reserved=15 * GIB))
+    assert said.endswith("With room enough it would take 236 MiB, and 15.0 GiB reserved.")
 
 
 def test_a_step_that_was_measured_uncompiled_says_so_where_it_says_its_origin():

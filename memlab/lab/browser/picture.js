@@ -154,9 +154,11 @@ class Picture {
 
   limitWords() {
     const { step, shown } = this;
-    const { oom } = step.trace, peak = oom ? this.predicted?.peak : step.peak; // it got no further than that
+    const { oom } = step.trace, whole = oom ? this.predicted : step; // it got no further than that
+    const reserved = whole?.trace.peak_reserved;
     return shown.limits.map(([bytes, text, name]) => {
-      const rest = bytes - peak, reserved = step.trace.peak_reserved;
+      if (oom && whole?.peak <= bytes && reserved > bytes) return `${formatBytes(reserved)} reserved, ${formatBytes(reserved - bytes)} over ${name}`;
+      const rest = bytes - whole?.peak;
       if (rest < 0) return `${formatBytes(-rest)} over ${name}`;
       if (oom) return "";
       if (name === "the budget") return `${formatBytes(rest)} below the budget`;
