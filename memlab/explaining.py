@@ -67,8 +67,8 @@ _ADVICE = {
     ),
     "fragmentation": (
         capital(f"{EXPANDABLE}."),
-        "Keep sizes alike: pad or bucket what varies in length. Or before the first step, make the optimizer's state, then "
-        "run the largest batch once (the solution of notebook 15).",
+        "Keep sizes alike: pad or bucket what varies in length. Or before the first step, make the optimizer's state "
+        "and run the largest batch once (the solution of notebook 15).",
         "If it still fails, make the batch a little smaller; empty_cache() was tried before the message came.",
     ),
     "other processes": (

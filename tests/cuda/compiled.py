@@ -4,7 +4,6 @@
 there, in the environment of ``make test-cuda``.
 """
 
-import json
 from typing import Any
 
 import torch
@@ -35,9 +34,7 @@ def compared(name: str, card: str, bytes_taken: list[int]) -> tuple[Any, str]:
     return trace, "equal" if found == bytes_taken else f"{found[0] / bytes_taken[0] - 1:+.3%} {found} {bytes_taken}"
 
 
-def _text(recorded: Any) -> str:
-    return json.dumps(recorded, indent=1) + "\n"
-
+RECORDED = Recorded("tests.cuda.compiled", __doc__, FILE, CARDS, LOOPS, measured, compared)
 
 if __name__ == "__main__":
-    Recorded("tests.cuda.compiled", __doc__, FILE, CARDS, LOOPS, measured, compared, _text).main()
+    RECORDED.main()

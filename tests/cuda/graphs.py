@@ -4,7 +4,6 @@
 adds to it what is not there.
 """
 
-import json
 from functools import partial
 from typing import Any
 
@@ -35,22 +34,13 @@ def predicted(name: str, card: str) -> tuple[Any, list[list[int]]]:
     return trace, figures
 
 
-def _lines(recorded: dict[str, dict[str, list[list[int]]]]) -> str:
-    """As JSON with a line for each loop."""
-    cards = [
-        f" {json.dumps(card)}: {{\n"
-        + ",\n".join(f"  {json.dumps(name)}: {json.dumps(figures)}" for name, figures in loops.items())
-        + "\n }"
-        for card, loops in recorded.items()
-    ]
-    return "{\n" + ",\n".join(cards) + "\n}\n"
-
-
 def compared(name: str, card: str, figures: list[list[int]]) -> tuple[Any, str]:
     """The prediction of a loop, beside what was measured."""
     trace, found = predicted(name, card)
     return trace, "equal" if found == figures else f"{found} {figures}"
 
 
+RECORDED = Recorded("tests.cuda.graphs", __doc__, FILE, CARDS, GRAPHS, measured, compared)
+
 if __name__ == "__main__":
-    Recorded("tests.cuda.graphs", __doc__, FILE, CARDS, GRAPHS, measured, compared, _lines).main()
+    RECORDED.main()

@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from memlab import predict
+from memlab.vgpu.versions import TORCH as TORCH_HERE
+from tests.cuda import compiled
 from tests.cuda.compiled import FILE, STEPS
+from tests.cuda.recorded import TORCH
 from tests.vgpu.compiled.loops import FIRST, LOOPS
 
-RECORDED = json.loads(FILE.read_text())
+RECORDED, ALL = compiled.RECORDED.of_this_torch(), json.loads(FILE.read_text())[TORCH]
 # Some seconds each; `python -m tests.cuda.compiled` compares all of them, on every card.
 HERE = {
     "A100-40GB": [
@@ -42,7 +45,7 @@ IN_TURN = [(FULL[1 + i % 2], name) for i, name in enumerate(NEWER)]
 
 
 def test_every_loop_is_recorded():
-    for card, loops in RECORDED.items():
+    for card, loops in ALL.items():
         assert loops.keys() == LOOPS.keys() if card in FULL else loops.keys() >= FIRST.keys()
         assert all(loops.values())
 
@@ -60,15 +63,17 @@ def no_garbage_is_collected():
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own, about what a reader's machine lacks
 @pytest.mark.parametrize(("card", "name"), [*NAMED, *IN_TURN])
 def test_equal_to_the_byte(card, name):
+    if name not in RECORDED.get(card, {}):
+        pytest.skip(f"nothing was recorded with torch {torch.__version__}")
     trace = predict(LOOPS[name], gpu=card, steps=STEPS)
     assert [trace.peak_allocated, trace.peak_reserved] == RECORDED[card][name]
     assert trace.notes == ()
 
 
-@pytest.mark.parametrize("card", RECORDED)
+@pytest.mark.parametrize("card", ALL)
 def test_compiled_code_takes_less_than_eager(card):
     """Were these loops to run as they are written, the figures would be others."""
-    taken = {name: allocated for name, (allocated, _) in RECORDED[card].items()}
+    taken = {name: allocated for name, (allocated, _) in ALL[card].items()}
     assert max(taken["gpt"], taken["gpt fullgraph"]) < 0.95 * taken["gpt eager backend"]
 
 
@@ -77,6 +82,7 @@ MEASURED = json.loads(FILE.with_name("measured.json").read_text())
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(TORCH_HERE >= (2, 15), reason="measured where cuBLAS kept its workspaces")
 @pytest.mark.parametrize("name", ["gpt 50257 tokens", "llama by layer"])
 def test_a_gpu_takes_what_is_predicted(name):
     trace = predict(LOOPS[name], gpu=MEASURED["card"], steps=STEPS)

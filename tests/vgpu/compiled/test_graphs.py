@@ -9,10 +9,12 @@ import torch
 from torch import nn
 
 from memlab import predict
+from tests.cuda import graphs
 from tests.cuda.graphs import FILE, predicted
+from tests.cuda.recorded import TORCH
 from tests.vgpu.compiled.loops import GRAPHED, GRAPHS, Layers, accumulated, counted, on_rows, on_text, small_gpt, text
 
-RECORDED = json.loads(FILE.read_text())
+RECORDED = graphs.RECORDED.of_this_torch()
 # Some seconds each; `python -m tests.cuda.graphs` compares all of them.
 HERE = [
     ("T4", "another size"),
@@ -34,13 +36,15 @@ def _no_garbage_is_collected():
 
 
 def test_every_loop_is_recorded():
-    for loops in RECORDED.values():
+    for loops in json.loads(FILE.read_text())[TORCH].values():
         assert loops.keys() == GRAPHS.keys()
         assert all(loops.values())
 
 
 @pytest.mark.parametrize(("card", "name"), HERE)
 def test_every_step_is_equal_to_the_byte(card, name):
+    if name not in RECORDED.get(card, {}):
+        pytest.skip(f"nothing was recorded with torch {torch.__version__}")
     trace, figures = predicted(name, card)
     assert figures == RECORDED[card][name]
     assert [trace.peak_allocated, trace.peak_reserved] == [max(step[part] for step in figures) for part in (1, 3)]
