@@ -155,6 +155,7 @@ class VirtualTracker(Tracker):
         self.memory.streams.follow()
         if self._prediction.graphs is not None and not operator(func).is_view:
             self._refuse_overwritten(args)
+            self._prediction.graphs.see(func, args, kwargs)
         if self.moments is not None:
             self.moments.append((BEGIN, self._op, self._modules.name))
         self.memory.read_and_reset_peak()  # what was freed since the last operator is gone from this one's peak

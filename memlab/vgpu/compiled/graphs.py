@@ -16,12 +16,14 @@ import torch
 
 from memlab.allocator import Block, Checkpoint, checkpoint, restore
 from memlab.patching import Change, Patches, where
+from memlab.vgpu.arguments import Arguments
 from memlab.vgpu.compiled import internals
 from memlab.vgpu.current_prediction import Prediction, current, is_predicting
 from memlab.vgpu.internals import disable_modes, storage_id, torch_c
 from memlab.vgpu.names import CARD
 from memlab.vgpu.results import make_fake
 from memlab.vgpu.time.operator_work import Work
+from memlab.vgpu.versions import TORCH
 
 Pool = tuple[int, int]
 _ADDRESSES = 1 << 46  # of the card's memory: away from the numbers of storages that are nowhere
@@ -41,6 +43,7 @@ class Graphs:
         self._blocks = prediction.memory.blocks
         self._users: Counter[Pool] = Counter()  # graphs and contexts that use each pool
         self._pools = 0
+        self.made: Graph | None = None  # while it is captured
         self.of_trees: dict[str, Any] = {  # what cudagraph_trees.py keeps for a thread
             "tree_manager_containers": {},
             "tree_manager_locks": defaultdict(threading.Lock),
@@ -150,16 +153,24 @@ class Graphs:
 
     def random_state(self) -> list[Block]:
         """Blocks for a graph's seed and offset: on the default stream (``CUDAGeneratorCaptureState::initialize``)."""
-        before, self._blocks.stream = self._blocks.stream, 0
+        before = self._blocks.stream, self._blocks.graphs
+        self._blocks.stream = self._blocks.graphs = 0
         try:
             return [self._tracker.take(8), self._tracker.take(8)]
         finally:
-            self._blocks.stream = before
+            self._blocks.stream, self._blocks.graphs = before
 
     def forget_random_state(self, state: list[Block]) -> None:
         """Their graph is gone."""
         for block in state:
             self._blocks.release(block)
+
+    def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """An operator runs: the first that draws in a graph gives that its random state, since 2.15."""
+        if self.made is None or torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
+            return
+        if getattr(Arguments(func, args, kwargs), "dropout_p", 1):  # attention has it, and draws for nothing else
+            self.made.draw()
 
     def capture(self) -> list[Work]:
         """Keep what is given to the card from now on, without doing it."""
@@ -188,7 +199,9 @@ class Graph:
     def capture_begin(self, pool: Pool, **options: Any) -> None:
         """From now on this graph is made."""
         self._pool = pool
-        self._random_state = self._graphs.random_state()
+        self._graphs.made = self
+        if TORCH < (2, 15):
+            self.draw()
         self._graphs.begin(CARD.index, pool)
         self._captured = self._graphs.capture()
 
@@ -197,6 +210,11 @@ class Graph:
         assert self._pool is not None
         self._graphs.end_capture()
         self._graphs.end(CARD.index, self._pool)
+        self._graphs.made = None
+
+    def draw(self) -> None:
+        """Have a seed and an offset."""
+        self._random_state = self._random_state or self._graphs.random_state()
 
     def replay(self) -> None:
         """The card does all of it once."""

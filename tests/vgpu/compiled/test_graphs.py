@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from memlab import predict
+from memlab.vgpu.versions import TORCH as TORCH_HERE
 from tests.cuda import graphs
 from tests.cuda.graphs import FILE, predicted
 from tests.cuda.recorded import TORCH
@@ -108,6 +109,7 @@ def test_the_pool_of_graphs_that_are_gone_is_given_back():
     assert without < with_pool / 2
 
 
+@pytest.mark.skipif(TORCH_HERE >= (2, 15), reason="they are whole since then, as on the stand-in's A100")
 def test_a_checkpoints_random_state_is_said_to_cut_the_graphs():
     make = partial(small_gpt, depth=1, checkpoint_every=1)
     trace = predict(partial(on_text, make=make, autocast=torch.bfloat16, mode=GRAPHED), gpu="A100-40GB")
