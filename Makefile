@@ -14,8 +14,10 @@ kiosk: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[kiosk]"
 	$(BIN)/python -m tests.kiosk $(NOTEBOOK) $(OPTIONS)
 
-# The hooks of pre-commit call ruff by name, hence the PATH.
+# The hooks of pre-commit call ruff by name, hence the PATH. Python keeps what it has compiled, where it was told not to, as
+# in containers: or each of the many processes that tests start compiles memlab anew.
 test: export MEMLAB_SIZE = ci
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(INSTALLED)
 	@if [ -e .git ] && git rev-parse --git-dir >/dev/null 2>&1; then \
 		PATH="$(CURDIR)/$(BIN):$$PATH" pre-commit run --all-files; \
