@@ -60,7 +60,7 @@ class Recorded:
             self._compare(options.cards)
 
     def of_this_torch(self) -> Any:
-        """What was measured with the version in use, by card and by loop; empty where nothing was."""
+        """The figures of the version in use, by card and by loop; empty where there are none."""
         version = importlib.metadata.version("torch").partition("+")[0]
         return json.loads(self.file.read_text()).get(version, {})
 
