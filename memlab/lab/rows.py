@@ -29,6 +29,7 @@ class Row:
         seconds: of a step: measured, or of a prediction probably; None where it is not known.
         rate: samples a second, likewise.
         failed: whether memory ran out.
+        needed: bytes that it would take then with room enough, if that is known.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Row:
     seconds: float | None
     rate: float | None
     failed: bool
+    needed: int | None = None
 
     @property
     def kind(self) -> tuple[str, str, str]:
@@ -47,18 +49,20 @@ class Row:
         return self.source, self.device, self.model
 
 
-def make_row(number: int, trace: Trace, names: Iterable[str], model: str) -> Row:
+def make_row(number: int, trace: Trace, names: Iterable[str], model: str, needed: int | None) -> Row:
     """The row of a run."""
     paid, all_settings = cost(trace), settings_of(trace)
     settings = {name: all_settings[name] for name in names if name in all_settings}
     seconds, rate = (None, None) if trace.oom else (paid.seconds, paid.rate)
     device, failed = trace.device, trace.oom is not None
-    return Row(number, trace.source, device, model, settings, trace.peak_allocated, seconds, rate, failed)
+    return Row(number, trace.source, device, model, settings, trace.peak_allocated, seconds, rate, failed, needed)
 
 
-def add(rows: Sequence[Row], trace: Trace, names: Iterable[str], model: str = "") -> tuple[Row, ...]:
+def add(
+    rows: Sequence[Row], trace: Trace, names: Iterable[str], model: str = "", needed: int | None = None
+) -> tuple[Row, ...]:
     """The rows and one more; the same prediction is kept once, and the oldest goes where there are too many."""
-    row = make_row(rows[-1].number + 1 if rows else 1, trace, names, model)
+    row = make_row(rows[-1].number + 1 if rows else 1, trace, names, model, needed)
     if row.source == "predicted":
         rows = [other for other in rows if (other.kind, other.settings) != (row.kind, row.settings)]
     return (*rows, row)[-MOST_ROWS:]
@@ -97,6 +101,7 @@ def _table_row(row: Row, varied: Iterable[str], is_best: bool) -> dict[str, Any]
         "seconds": row.seconds,
         "rate": row.rate,
         "failed": row.failed,
+        "needed": row.needed,
         "best": is_best,
     }
 
@@ -107,11 +112,22 @@ def to_csv(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
-        ["run", "source", "device", "model", *names, "peak_bytes", "seconds", "samples_per_second", "failed"]
+        [
+            "run",
+            "source",
+            "device",
+            "model",
+            *names,
+            "peak_bytes",
+            "seconds",
+            "samples_per_second",
+            "failed",
+            "needed_bytes",
+        ]
     )
     for row in rows:
-        settings = [row.settings.get(name) for name in names]
+        settings, ends = [row.settings.get(name) for name in names], (row.failed, row.needed)
         writer.writerow(
-            [row.number, row.source, row.device, row.model, *settings, row.peak, row.seconds, row.rate, row.failed]
+            [row.number, row.source, row.device, row.model, *settings, row.peak, row.seconds, row.rate, *ends]
         )
     return text.getvalue()

@@ -150,7 +150,8 @@ class Screen:
         if self.view is None or self.view.trace.source != "predicted":
             self.note_down("Keep is for predictions: move a slider to see one. Runs are kept by themselves.")
         else:
-            self.show(rows=add(self.rows, self.view.trace, self.view.names, self.view.model))
+            needed = self.view.outline.peak_allocated if self.view.outline is not None else None
+            self.show(rows=add(self.rows, self.view.trace, self.view.names, self.view.model, needed))
             self.note_down("")
 
     def say(self, text: str, alert: bool = False) -> None:

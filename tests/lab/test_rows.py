@@ -31,19 +31,20 @@ def rows():
     """Three predictions: small and slow, large and fast, and one that fails."""
     found = add((), run(1, 100, 0.5), NAMES)
     found = add(found, run(8, 400, 1.0), NAMES)
-    return add(found, replace(PREDICTED_TO_FAIL, settings={"batch_size": 64, "precision": "bf16"}), NAMES)
+    failed = replace(PREDICTED_TO_FAIL, settings={"batch_size": 64, "precision": "bf16"})
+    return add(found, failed, NAMES, needed=800 * MIB)
 
 
 def test_a_row_says_what_a_run_costs_and_gives(rows):
     made = table(rows, None)
     assert json.loads(json.dumps(made)) == made
-    names = ("number", "settings", "what", "peak", "seconds", "rate", "failed", "best")
+    names = ("number", "settings", "what", "peak", "seconds", "rate", "failed", "needed", "best")
     assert [tuple(row) for row in made] == [names] * 3
     failed = PREDICTED_TO_FAIL.peak_allocated
     assert [tuple(row.values()) for row in made] == [
-        (1, "batch 1", "predicted, T4", 100 * MIB, 0.5, 2.0, False, False),
-        (2, "batch 8", "predicted, T4", 400 * MIB, 1.0, 8.0, False, True),
-        (3, "batch 64", "predicted, T4", failed, None, None, True, False),
+        (1, "batch 1", "predicted, T4", 100 * MIB, 0.5, 2.0, False, None, False),
+        (2, "batch 8", "predicted, T4", 400 * MIB, 1.0, 8.0, False, None, True),
+        (3, "batch 64", "predicted, T4", failed, None, None, True, 800 * MIB, False),
     ]
 
 
@@ -118,5 +119,6 @@ def test_the_rows_as_csv(rows):
         "seconds": "1.0",
         "samples_per_second": "8.0",
         "failed": "False",
+        "needed_bytes": "",
     }
     assert read[2]["seconds"] == ""

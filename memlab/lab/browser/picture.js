@@ -376,14 +376,14 @@ class Picture {
     if (!rows.length) return this.table.replaceChildren();
     const heads = [["", "number"], ["settings", "settings"], ["what", "what"], ["peak", "peak"], ["a step", "seconds"], ["samples/s", "rate"]];
     // The fastest first, else the least; what ran out of memory or is not known comes last.
-    const value = (row) => row.failed && this.order === "peak" ? Infinity : this.order === "rate" ? -(row.rate ?? -Infinity) : row[this.order] ?? Infinity;
+    const value = (row) => row.failed && this.order === "peak" ? row.needed ?? Infinity : this.order === "rate" ? -(row.rate ?? -Infinity) : row[this.order] ?? Infinity;
     const compared = (one, other) => typeof one === "string" ? NATURAL.compare(one, other) : one === other ? 0 : one - other;
     const sorted = [...rows].sort((one, other) => (this.order && compared(value(one), value(other))) || other.number - one.number);
     const head = heads.map(([text, name]) => element("th", { scope: "col", "aria-sort": this.order === name ? "ascending" : "none" },
       text ? pressable(text, `Order by ${text}`, () => { this.order = this.order === name ? "" : name; this.showRows(this.rows); }) : "run"));
     const body = sorted.map((row) => element("tr", { class: row.best ? "memlab-best" : "" },
       element("th", { scope: "row" }, pressable(`${row.number}${row.best ? " ★" : ""}`, "Bring these settings back", () => this.send({ bring_back: row.number }), { "aria-label": `bring back run ${row.number}` })),
-      ...[row.settings, row.what, row.failed ? "out of memory" : formatBytes(row.peak), row.seconds ? formatSeconds(row.seconds) : "", row.rate ? Number(row.rate.toPrecision(3)).toLocaleString("en-US") : ""]
+      ...[row.settings, row.what, row.failed ? `out of memory${row.needed ? ` (${formatBytes(row.needed)})` : ""}` : formatBytes(row.peak), row.seconds ? formatSeconds(row.seconds) : "", row.rate ? Number(row.rate.toPrecision(3)).toLocaleString("en-US") : ""]
         .map((text) => element("td", {}, text))));
     this.table.replaceChildren(element("table", {}, element("caption", {}, `Runs and predictions that were kept${rows.some((row) => row.best) ? "; ★ the fastest that fits" : ""}`),
       element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body)));
