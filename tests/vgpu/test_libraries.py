@@ -38,6 +38,11 @@ def _(tensor, opaque):
     return torch.empty_like(tensor)
 
 
+@torch.library.custom_op("memlab_tests::on_cards", mutates_args={"tensor"}, device_types="cuda")
+def on_cards(tensor: torch.Tensor) -> None:
+    tensor.add_(torch.ones_like(tensor))
+
+
 OPERATORS = {
     "operator": torch.ops.memlab_tests.scaled.default,
     "of any form": torch.ops.memlab_tests.scaled,
@@ -173,6 +178,24 @@ def test_the_python_function_of_a_custom_operator_is_seen(where):
     assert trace.peak_allocated == pytest.approx(3 * 2**28, rel=0.001)  # the pieces, and what is made of them
     assert "aten.cat" in {event.op for event in trace.events}
     assert trace.notes == ()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
+def test_it_is_seen_where_it_writes_in_place_for_cards_alone_and_in_compiled_code():
+    def writing(device):
+        x = torch.ones(2**20, device=device)  # 4 MiB
+        while True:
+            on_cards(x)
+            yield x[0]
+
+    def compiled(device):
+        run = torch.compile(lambda x: in_pieces(x, False) * 2)
+        x = torch.ones(64, 2**14, device=device)
+        while True:
+            yield run(x)[0, 0]
+
+    assert predict(writing, gpu="T4").peak_allocated == 2 * 2**22
+    assert predict(compiled, gpu="T4").peak_allocated == 3 * 2**22  # x, the pieces, and what is made of them
 
 
 def test_where_it_is_not_python_all_the_way_its_results_are_counted_and_a_note_says_so():
