@@ -162,8 +162,9 @@ class Picture {
       if (rest < 0) return `${formatBytes(-rest)} over ${name}`;
       if (oom) return "";
       if (name === "the budget") return `${formatBytes(rest)} below the budget`;
-      // Near the limit an estimate may be wrong.
-      return `${step.trace.source === "about" ? "probably fits" : "fits"}, ${reserved ? `${formatBytes(reserved)} reserved, ` : ""}${formatBytes(bytes - (reserved || step.peak))} to spare`;
+      // Near the limit an estimate may be wrong, and what is at least so much may be more.
+      const fits = step.trace.source === "about" || step.trace.is_lower_bound ? "probably fits" : "fits";
+      return `${fits}, ${reserved ? `${formatBytes(reserved)} reserved, ` : ""}${formatBytes(bytes - (reserved || step.peak))} to spare`;
     }).filter(Boolean);
   }
 
