@@ -85,5 +85,7 @@ def panels(page: Page) -> Locator:
 
 
 def _is_at_end(control: Locator) -> bool:
+    if control.evaluate("control => control.tagName") == "SELECT":
+        return bool(control.evaluate("menu => menu.selectedIndex === menu.options.length - 1"))
     now = control.get_attribute("aria-valuenow")
     return now is not None and now == control.get_attribute("aria-valuemax")
