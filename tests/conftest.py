@@ -1,6 +1,5 @@
 """Settings that hold for every test."""
 
-import gc
 import os
 import random
 import shutil
@@ -13,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memlab.garbage import freeze_for_good
 from memlab.kernels.shared import shared_processes
 
 # The smallest sizes, for the tests and for the kernels that run the notebooks.
@@ -38,19 +36,6 @@ def pytest_configure(config):
         processes = ExitStack()
         processes.enter_context(shared_processes())
         config.add_cleanup(processes.close)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection():
-    """Thousands of tests are some 800,000 objects that stay: Python's collector looks at them neither while they are
-    made nor at the end of each run that a test measures, which takes it as long as the run. As in a kernel.
-    """
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
-        freeze_for_good()
 
 
 # Another seed must be as good: MEMLAB_TEST_SEED=7 pytest tests
