@@ -229,6 +229,9 @@ def test_out_of_memory_shows_the_request_that_failed(browser):
     expect(browser.locator(".memlab-facts")).to_contain_text(facts)
     said = browser.locator(".memlab-sentence").inner_text()
     assert f"With room enough it would take {format_bytes(endless)}." in said
+    browser.get_by_role("button", name="parameters", exact=True).click()  # alone, without what would have been
+    expect(browser.locator(".memlab-chart .memlab-other")).to_have_count(0)
+    expect(browser.get_by_role("button", name="parameters", exact=True)).to_have_attribute("aria-pressed", "true")
 
 
 def test_present_mode_reveals_the_questions_of_the_page_at_a_key(browser):

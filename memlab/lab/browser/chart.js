@@ -183,7 +183,7 @@ class Chart {
     // The axis stands still while a slider is dragged, until the picture would be too low or less than half as high.
     if (alone || !(most <= this.most && this.most < 2 * most)) this.most = most;
     this.top = this.most / (1 - (2.2 * size) / (this.bottom - STRIP));
-    const phases = sameStep ? this.phasesBeyond(step, other) : this.phasesOf(byTime ? step : reference);
+    const phases = sameStep && other ? this.phasesBeyond(step, other) : this.phasesOf(byTime ? step : reference);
     const id = `memlab-clip-${Chart.drawn++}`;
     const plot = [
       this.shades(phases), this.areas(alone, hidden), other ? this.outline(other, "memlab-other") : "",

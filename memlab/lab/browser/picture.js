@@ -376,7 +376,7 @@ class Picture {
     this.rows = rows;
     if (!rows.length) return this.table.replaceChildren();
     const heads = [["", "number"], ["settings", "settings"], ["what", "what"], ["peak", "peak"], ["a step", "seconds"], ["samples/s", "rate"]];
-    // The fastest first, else the least; what ran out of memory or is not known comes last.
+    // The fastest first, else the least; what is not known comes last, and by its peak what ran out of memory stands where it would with room enough.
     const value = (row) => row.failed && this.order === "peak" ? row.needed ?? Infinity : this.order === "rate" ? -(row.rate ?? -Infinity) : row[this.order] ?? Infinity;
     const compared = (one, other) => typeof one === "string" ? NATURAL.compare(one, other) : one === other ? 0 : one - other;
     const sorted = [...rows].sort((one, other) => (this.order && compared(value(one), value(other))) || other.number - one.number);
