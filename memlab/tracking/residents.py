@@ -16,10 +16,11 @@ class Residents:
     """Marks what stays between steps, and every gradient as soon as it has been accumulated.
 
     Args:
-        mark: takes tensors, each with its name, and the category that they have for certain.
+        mark: takes tensors, each with its name, and the category that they have for certain; with ``follows=False`` it
+            leaves out those that nothing showed before.
     """
 
-    def __init__(self, mark: Callable[[Iterable[tuple[str, torch.Tensor]], Category], None]):
+    def __init__(self, mark: Callable[..., None]):
         self._mark = mark
         self._names: dict[int, str] = {}  # of parameters, by their id
         # By id, and weakly: another parameter may get the id of one that is gone.
@@ -40,14 +41,17 @@ class Residents:
         self._mark(_no_lazy(module.named_buffers()), Category.BUFFER)
 
     def all_modules(self) -> None:
-        """Mark what every module holds that is alive: of a step that failed, some have not been entered yet."""
+        """Mark what every module holds that is alive: of a step that failed, some have not been entered yet.
+
+        Nothing is followed that was not before: a model of another run may be alive.
+        """
         found = (thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module))
         modules = [module for module in found if "_modules" in vars(module)]  # not TorchScript, nor half made
         inner = {id(child) for module in modules for child in module.children()}
         for module in modules:
             if id(module) not in inner:
-                self._mark(_no_lazy(module.named_buffers()), Category.BUFFER)
-                self._mark(_no_lazy(module.named_parameters()), Category.PARAMETER)
+                self._mark(_no_lazy(module.named_buffers()), Category.BUFFER, follows=False)
+                self._mark(_no_lazy(module.named_parameters()), Category.PARAMETER, follows=False)
 
     def parameters(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """These are trained, or frozen."""

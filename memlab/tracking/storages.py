@@ -107,7 +107,6 @@ class Storages:
 
     def __init__(self, device: torch.device, budget: int | None):
         self.device = device
-        self._is_failing = False
         self._place = device if self.is_real else torch.device("meta")  # of the storages
         self.budget = budget
         self.live = 0
@@ -166,17 +165,14 @@ class Storages:
         self._resize(record, nbytes)
         self._take(record)
 
-    def _mark(self, tensors: Iterable[tuple[str, torch.Tensor]], category: Category) -> None:
-        """Tensors, each with its name, whose category is known for certain.
-
-        While a failure is looked at, none is followed that was not before: a model of another run may be alive.
-        """
+    def _mark(self, tensors: Iterable[tuple[str, torch.Tensor]], category: Category, *, follows: bool = True) -> None:
+        """Tensors, each with its name, whose category is known for certain; those that are new are followed."""
         for name, tensor in tensors:
             if (record := self.record_of(tensor)) is not None:  # as most are: known, and no wrappers
                 record.resident, record.name = category, _name_of(record, tensor, name, category)
                 continue
             for inner in inner_tensors(tensor):
-                if not self._is_failing:
+                if follows:
                     self._see(inner, False)
                 if (record := self.record_of(inner)) is not None:
                     record.resident, record.name = category, _name_of(record, inner, name, category)

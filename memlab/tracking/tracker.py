@@ -324,9 +324,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._name_variables()
         root = self._root()
         self.failed_evaluating = self._modules.in_forward and root is not None and is_evaluated(root)
-        self._is_failing = True
         self._residents.all_modules()
-        self._is_failing = False
         self._marks.begins[Phase.BACKWARD].append(len(self._events))
         self._marks.recompute_ends.append(len(self._events))
         return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, operator(self._op).name)
