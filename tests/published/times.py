@@ -45,9 +45,8 @@ class Step:
     """A published step and what is predicted for it."""
 
     def __init__(self, published: Published):
-        device = VirtualGpu(
-            published.card, is_endless=True
-        )  # some of the cards had twice the memory of those that memlab knows
+        # Some of the cards had twice the memory of those that memlab knows.
+        device = VirtualGpu(published.card, is_endless=True)
         run = Run(train, published.settings, device, steps=2)
         trace = run.complete()
         self.published, self.least, self.likely = published, trace.least_seconds, trace.likely_seconds

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
@@ -206,10 +207,10 @@ def point(session: Session, chosen: Mapping[str, Any]) -> Point:
     """The step and the sentence of one combination; where the loop itself refuses it, its words alone."""
     name = chosen.get(MODEL, session.model)
     settings = {key: value for key, value in chosen.items() if key not in (CARD, MODEL)} | session.models[name]
+    open_run = partial(open_prediction, session.train, settings, chosen[CARD])
     try:
-        trace = open_prediction(session.train, settings, chosen[CARD]).complete()
-        endless = open_prediction(session.train, settings, chosen[CARD], is_endless=True)
-        needed = endless.complete() if trace.oom else None
+        trace = open_run().complete()
+        needed = open_run(is_endless=True).complete() if trace.oom else None
     except MemlabError as error:
         return Point(None, f"No prediction: {error}")
     except Exception as error:  # the loop's own
