@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from multiprocessing.util import Finalize
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -37,6 +38,12 @@ def pytest_configure(config):
         processes.enter_context(shared_processes())
         config.add_cleanup(processes.close)
 
+
+# The same examples on every machine, however slow it is.
+hypothesis.settings.register_profile(
+    "memlab", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("memlab")
 
 # Another seed must be as good: MEMLAB_TEST_SEED=7 pytest tests
 SEED = int(os.environ.get("MEMLAB_TEST_SEED", "0"))

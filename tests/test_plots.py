@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from memlab import plots
-from memlab.allocator import CachingAllocator, ExpandableAllocator
+from memlab.allocator import EXPANDABLE, CachingAllocator
 from memlab.errors import BadValue
 from memlab.segment_plots import MOST_ROWS, segment_map
 from memlab.trace import Category, Event, OutOfMemory, Phase, Trace
@@ -137,7 +137,7 @@ HALF_USED = segment(20 * MIB, [("used", 6 * MIB), ("free", 10 * MIB), ("waiting"
     [
         ([], "no segment is held"),
         (CachingAllocator().snapshot(), "no segment is held"),
-        (ExpandableAllocator().snapshot(), "no segment is held"),
+        (CachingAllocator(settings=EXPANDABLE).snapshot(), "no segment is held"),
         ([HALF_USED], "1 segment holds 20.0 MiB, 10.0 MiB in use; the largest free block is 10.0 MiB"),
         ([segment(2 * MIB, [("used", 2 * MIB)])], "1 segment holds 2.00 MiB, 2.00 MiB in use; no block is free"),
         (
@@ -178,7 +178,7 @@ def test_a_segment_map_draws_every_block_at_its_place_the_largest_segment_first(
 
 
 def test_a_segment_map_draws_a_simulated_allocator():
-    allocator = ExpandableAllocator()
+    allocator = CachingAllocator(settings=EXPANDABLE)
     allocator.release([allocator.allocate(5 * MIB) for _ in range(3)][1])
     picture = segment_map(allocator.snapshot())
     assert drawn(picture, "in use") == [(0, 0, 5 * MIB), (0, 10 * MIB, 5 * MIB)]

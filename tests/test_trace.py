@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import memlab.trace
@@ -160,7 +160,6 @@ SCHEMA = json.loads(Path(memlab.trace.__file__).with_name("trace.schema.json").r
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
-@settings(deadline=None)
 @given(TRACES)
 def test_the_schema_describes_every_trace(trace):
     VALIDATOR.validate(json.loads(trace.to_json()))

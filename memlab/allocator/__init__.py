@@ -1,11 +1,11 @@
-"""The CUDA caching allocator, simulated; the same with expandable segments."""
+"""The CUDA caching allocator, simulated."""
 
 from memlab.allocator.blocks import Block, Segment
 from memlab.allocator.caching import CachingAllocator, OutOfRoom
 from memlab.allocator.checkpoints import Checkpoint, checkpoint, restore
-from memlab.allocator.expandable import ExpandableAllocator
 from memlab.allocator.reading import read_settings
 from memlab.allocator.settings import (
+    EXPANDABLE,
     LARGE_LIMIT,
     LARGE_SEGMENT,
     ROUND,
@@ -20,6 +20,7 @@ from memlab.allocator.settings import (
 )
 
 __all__ = [
+    "EXPANDABLE",
     "LARGE_LIMIT",
     "LARGE_SEGMENT",
     "ROUND",
@@ -29,7 +30,6 @@ __all__ = [
     "Block",
     "CachingAllocator",
     "Checkpoint",
-    "ExpandableAllocator",
     "OutOfRoom",
     "Segment",
     "Settings",

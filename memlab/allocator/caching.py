@@ -8,11 +8,23 @@ import sys
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
 from memlab.allocator.blocks import Block, Segment, plain
-from memlab.allocator.settings import DEFAULT, ROUND, SEGMENT_ROUND, SMALL_LIMIT, Settings, is_small, round_up
+from memlab.allocator.settings import (
+    DEFAULT,
+    ROUND,
+    SEGMENT_ROUND,
+    SMALL_LIMIT,
+    SMALL_SEGMENT,
+    Settings,
+    is_small,
+    round_up,
+)
+
+ADDRESS_SPACE = 2**60  # of one expandable segment, where nobody says how much
 
 
 class OutOfRoom(Exception):
@@ -30,14 +42,22 @@ class OutOfRoom(Exception):
 class CachingAllocator:
     """Blocks are cut from cached segments, merged when freed, and given back to the driver only in need.
 
+    With ``expandable_segments:True`` a pool has one segment, which grows by pages of 2 and 20 MiB (rule 9). Allocated
+    is then exactly the sum of the rounded sizes, a free block at the end grows instead of lying idle, and whole pages
+    that are free go back to the driver even from between live blocks.
+
     Args:
         limit: what the driver has, in bytes, None for no limit.
         allowed: the most bytes that may be reserved of it (PyTorch's ``set_per_process_memory_fraction``), None: all.
-        settings: how it rounds, splits and collects.
+        settings: how it rounds, splits and collects; or a function that tells it when that is first needed, as PyTorch
+            reads its environment.
+        space: the addresses of one expandable segment, in bytes: on a card 9/8 of its memory. Where they are used up,
+            in a pool with many holes, another segment begins.
         place: gives the address of a new segment of so many bytes; by default the lowest where it fits, as a driver
             nearly does.
 
     Attributes:
+        settings: those in force. Others may be given on the way, as PyTorch takes them: what is held stays as it is.
         allocated, reserved: bytes in live blocks; bytes held from the driver.
         peak_allocated, peak_reserved: the most of each so far.
         segments: what is held from the driver, by address.
@@ -53,12 +73,17 @@ class CachingAllocator:
         *,
         limit: int | None = None,
         allowed: int | None = None,
-        settings: Settings = DEFAULT,
+        settings: Settings | Callable[[], Settings] = DEFAULT,
+        space: int = ADDRESS_SPACE,
         place: Callable[[int], int] | None = None,
     ):
         self.limit = limit
         self.allowed = allowed
-        self.settings = settings
+        if isinstance(settings, Settings):
+            self.settings = settings
+        else:
+            self._read_settings = settings
+        self._space = space
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self.retries = self.failures = 0
         self.segments: dict[int, Segment] = {}
@@ -73,6 +98,10 @@ class CachingAllocator:
         self._asked: defaultdict[tuple[bool, int], int] = defaultdict(int)
         self._shared = {0}  # pools whose segments may be given back to the driver: graphs that are gone leave theirs
         self.listener: Callable[[str, int, int], None] = _unheard
+
+    @cached_property
+    def settings(self) -> Settings:
+        return self._read_settings()
 
     def allocate(self, asked: int) -> Block | None:
         """A block of at least ``asked`` bytes; None for 0 bytes, which allocate nothing.
@@ -98,11 +127,16 @@ class CachingAllocator:
         self._join(block)
 
     def empty_cache(self) -> int:
-        """Give back every segment that is one free block, but those of graphs; the bytes given back."""
+        """Give back every segment that is one free block, and every free page of expandable ones; the bytes given back.
+
+        Those of graphs stay.
+        """
+        free = [self._blocks[address] for small in (True, False) for *_, address in self._pool(small=small)]
+        unmapped = sum(self._unmap(block) for block in free if block.segment.expandable)
         released = [segment for segment in self.segments.values() if segment.unsplit and segment.graphs in self._shared]
         for segment in released:
             self.release_segment(segment)
-        return sum(segment.size for segment in released)
+        return unmapped + sum(segment.size for segment in released)
 
     @property
     def largest(self) -> int:
@@ -153,13 +187,22 @@ class CachingAllocator:
         return [plain(blocks) for stretch in stretches for mapped, blocks in stretch if mapped]
 
     def _best_fit(self, size: int) -> Block | None:
-        """The smallest free block of the pool that is large enough, the first of equals (rules 2 and 3)."""
+        """The smallest free block of the pool that is large enough, the first of equals (rules 2 and 3).
+
+        An expandable one counts with what it can grow by: this spares the one at the end.
+        """
         free = self._serving(is_small(size))
-        place = bisect_left(free, (size, -1))
-        if place == len(free):
-            return None
-        block = self._blocks[free[place][-1]]
-        return block if self._serves(block, size) else None
+        best = None
+        for place in range(bisect_left(free, (size, -1)), len(free)):
+            block = self._blocks[free[place][-1]]
+            if block.segment.expandable and not self.settings.expandable:
+                continue  # the setting was taken back on the way
+            if best is not None and _room(block) >= _room(best):
+                break  # PyTorch looks no further either
+            best = block
+            if not block.segment.expandable:
+                break
+        return best if best is not None and self._serves(best, size) else None
 
     def _serves(self, block: Block, size: int) -> bool:
         """Rule 10: oversized blocks are for what is oversized too, and about as large."""
@@ -209,8 +252,8 @@ class CachingAllocator:
 
         Whether as much was given back as is needed, or as makes a block oversized.
         """
-        if self.settings.max_split_size is None:
-            return False
+        if self.settings.expandable or self.settings.max_split_size is None:
+            return False  # expandable segments cannot be given back whole
         free = self._serving(is_small(size))
         wanted = max(size, self.settings.max_split_size)
         place = bisect_left(free, (wanted, -1))
@@ -224,6 +267,8 @@ class CachingAllocator:
 
     def _obtain(self, size: int) -> Block | None:
         """A free block with new memory, None where there is too little."""
+        if self.settings.expandable:
+            return self._expand(size)
         wanted = self.settings.segment_size(size)
         if not (self._is_allowed(size) and self._fits(wanted)):
             return None
@@ -231,7 +276,9 @@ class CachingAllocator:
 
     def _worth_splitting(self, block: Block, size: int) -> bool:
         rest = block.size - size
-        return rest >= ROUND if block.segment.small else rest > SMALL_LIMIT and not self.settings.oversized(size)
+        if block.segment.small or self.settings.expandable:
+            return rest >= ROUND
+        return rest > SMALL_LIMIT and not self.settings.oversized(size)
 
     def _is_allowed(self, size: int) -> bool:
         # alloc_block compares with the size of an ordinary segment even where an expandable one would need less.
@@ -336,6 +383,90 @@ class CachingAllocator:
             address = round_up(segment.address + segment.size, SEGMENT_ROUND)
         return address
 
+    # Expandable segments (``ExpandableSegment``, and what uses it)
+
+    def _page(self, small: bool) -> int:
+        return SMALL_SEGMENT if small else self.settings.large_segment
+
+    def _begin(self, small: bool) -> Block:
+        """A new segment, without memory: one free block of addresses."""
+        size = round_up(self._space, self._page(small))
+        segment = Segment(self._place(size), size, small, self._count, True, self.stream, self.graphs)
+        return self._enter(segment).first
+
+    def _expand(self, size: int) -> Block | None:
+        if not self._is_allowed(size):
+            return None
+        # Where the free block before the unmapped one is large enough (rule 10 refused it), nothing is mapped. Else the
+        # last one mapped has merged with all that is before it; what was mapped before there was too little stays.
+        block, unmapped = self._find(size)
+        for piece, nbytes in unmapped:
+            if not self._fits(nbytes):
+                return None
+            block = self._map(piece, nbytes)
+        return block
+
+    def _find(self, size: int) -> tuple[Block, list[tuple[Block, int]]]:
+        """Return the lowest block where ``size`` bytes fit in one piece, and the blocks to map, with bytes of each."""
+        small = is_small(size)
+        page = self._page(small)
+        for address in sorted(address for *_, address in self._serving(small, mapped=False)):
+            start = _start(self._blocks[address])
+            unmapped = _unmapped_from(start, size, page)
+            if unmapped is not None:
+                return start, unmapped
+        new = self._begin(small)
+        return new, [(new, round_up(size, page))]
+
+    def _map(self, block: Block, nbytes: int) -> Block:
+        """Put memory behind the first bytes of an unmapped block; the free block that they are then part of."""
+        block = self._cut_out(block, block.address, nbytes)
+        block.mapped = True
+        self._reserve(nbytes)
+        self.listener("segment_map", block.address, nbytes)
+        return self._join(block)
+
+    def _unmap(self, block: Block) -> int:
+        """Give back the whole pages in a free block; the bytes given back."""
+        page = self._page(block.segment.small)
+        start = block.segment.address
+        first = round_up(block.address - start, page)
+        nbytes = (block.address + block.size - start) // page * page - first
+        if nbytes <= 0:
+            return 0
+        block = self._cut_out(block, start + first, nbytes)
+        block.mapped = False
+        self.reserved -= nbytes
+        self.listener("segment_unmap", block.address, nbytes)
+        self._join(block)
+        return nbytes
+
 
 def _unheard(action: str, address: int, size: int) -> None:
     pass
+
+
+def _room(block: Block) -> int:
+    """The size of a free block, and of the unmapped block behind it."""
+    after = block.after
+    return block.size + (after.size if after is not None and not after.mapped else 0)
+
+
+def _start(block: Block) -> Block:
+    """Return the block in which a piece that uses this unmapped block begins: the free block before it, or itself."""
+    return block.before if block.before is not None and block.before.free else block
+
+
+def _unmapped_from(block: Block | None, size: int, page: int) -> list[tuple[Block, int]] | None:
+    """Return the blocks to map, with bytes of each, for ``size`` bytes from ``block`` on; None if one is in use."""
+    found = []
+    while size > 0:
+        if block is None or not block.free:
+            return None
+        usable = block.size
+        if not block.mapped:
+            usable = min(round_up(size, page), block.size)
+            found.append((block, usable))
+        size -= usable
+        block = block.after
+    return found

@@ -111,3 +111,4 @@ def round_up(size: int, step: int) -> int:
 
 
 DEFAULT = Settings()
+EXPANDABLE = Settings(expandable=True)

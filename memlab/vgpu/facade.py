@@ -67,9 +67,15 @@ class OnDevice:
         pass
 
 
+def _use(device: Any = None) -> None:
+    """The card is named by what initializes CUDA."""
+    card_device(device)
+    current().memory.initialize()
+
+
 def properties(device: Any = None) -> types.SimpleNamespace:
     """``torch.cuda.get_device_properties``, of the card."""
-    card_device(device)
+    _use(device)
     card = current().card
     return types.SimpleNamespace(
         name=card.name,
@@ -91,6 +97,7 @@ def properties(device: Any = None) -> types.SimpleNamespace:
 
 
 def _mem_get_info(device: Any = None) -> tuple[int, int]:
+    _use()
     card, memory = current().card, current().memory
     return card.capacity - card.context - memory.blocks.reserved, card.capacity
 
@@ -176,8 +183,8 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
     (
         _cuda,
         {
-            "_lazy_init": _nothing,
-            "init": _nothing,
+            "_lazy_init": _memory("initialize"),
+            "init": _memory("initialize"),
             "is_available": _always(True),
             "is_initialized": _always(True),
             "is_bf16_supported": lambda including_emulation=True: including_emulation or current().card.bf16,
@@ -187,7 +194,7 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
             "current_device": _always(0),
             "_exchange_device": _always(0),
             "_maybe_exchange_device": _always(0),
-            "set_device": card_device,
+            "set_device": _use,
             "synchronize": _nothing,
             "ipc_collect": _nothing,
             "get_device_name": lambda device=None: properties(device).name,
@@ -280,12 +287,13 @@ CLASSES: list[tuple[Any, str, type]] = [
     (_accelerator, "device_index", OnDevice),
     *((_cuda, kind.__name__, typed(kind)) for kind in KINDS),
 ]
-# What libraries look up in torch._C as soon as there is a card, and builds without CUDA do not have.
+# What libraries look up in torch._C as soon as there is a card; builds without CUDA lack most of it.
 OF_CUDA_BUILDS: dict[str, Callable[..., Any]] = {
     "_cuda_getCurrentRawStream": _always(0),  # of the default stream
     "_host_emptyCache": _nothing,  # of pinned memory
     "_cuda_cudaCachingAllocator_is_enabled": _always(True),
     "_scatter": _scatter,
+    "_accelerator_setAllocatorSettings": lambda settings: current().memory.configure(settings),
 }
 # PyTorch's C++ functions whose first argument names a device, "cuda" by default: autocast lives in the slot.
 AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype")

@@ -102,10 +102,11 @@ class VirtualGpu(Device):
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the prediction had to leave out, and about what it takes for granted."""
         told = self._clock.communication() if self._clock else ""
-        left_out = (*self._prediction.notes, *self._prediction.memory.remarks, *self._prediction.on_given)
+        memory = self._prediction.memory
+        left_out = (memory.unfollowed, *self._prediction.notes, *memory.remarks, *self._prediction.on_given)
         sizes = chosen(self._prediction.sized, self._prediction.spread, self._chosen)
         assumed = [*sizes, told, self._first_run(), self.card.assumption, unchecked()]
-        return (*left_out, *filter(None, assumed))
+        return tuple(filter(None, (*left_out, *assumed)))
 
     def _first_run(self) -> str:
         """A sentence about what compiling takes beside, on a machine that has not done it before; or ``""``."""
@@ -135,8 +136,6 @@ class VirtualGpu(Device):
     def tracker(self, budget: int | None) -> VirtualTracker:
         """The tracker of a new run on this card, which starts empty; the card's allocator keeps the budget."""
         self._prediction = self._mode.prediction = self._new()
-        if sentence := self._prediction.memory.unfollowed:
-            self._prediction.note(sentence)
         tracker = VirtualTracker(self._prediction, self._mode)
         Repeats(tracker, self._prediction)
         tracker.on_compiling.append(self._on_compiling)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from memlab.allocator import Block, CachingAllocator, ExpandableAllocator, read_settings
+from memlab.allocator import Block, CachingAllocator, Settings, read_settings
 from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, cuda_message
 from memlab.vgpu.backward_streams import BackwardStreams
 from memlab.vgpu.cards import Card
@@ -20,15 +20,44 @@ class VirtualMemory:
 
     def __init__(self, card: Card):
         self.card = card
-        self.blocks = _allocator(card)
-        if (fraction := self.blocks.settings.fraction) is not None:
-            self.allow(int(fraction * card.capacity))
+        # 9/8: CUDAAllocatorConfig's addresses of an expandable segment
+        self.blocks = CachingAllocator(limit=card.room, settings=self._settings, space=card.capacity * 9 // 8)
         self.remarks: dict[str, None] = {}  # in order, each once
         self._workspaces: dict[tuple[str, bool, int], Block | None] = {}
         self.streams = BackwardStreams(self.blocks)
         self._plans = Plans(self.blocks)
         self._highest = 0  # allocated, since the loop last forgot its peaks
         self._reserved_before = 0  # the highest, until then
+
+    def _settings(self) -> Settings:
+        """The allocator's settings in the environment, by their new name or the old one, when the card is first used.
+
+        Raises:
+            BadValue: a setting that PyTorch would refuse, too.
+        """
+        # AcceleratorAllocatorConfig::instance reads the first of these that is set, if only to nothing.
+        texts = (os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+        settings = _read(next((text for text in texts if text is not None), ""))
+        if settings.fraction is not None and self.blocks.allowed is None:
+            self.allow(int(settings.fraction * self.card.capacity))
+        return settings
+
+    def configure(self, text: str) -> None:
+        """Follow these settings from now on (``torch.cuda.memory._set_allocator_settings``).
+
+        What is not named becomes what PyTorch has by itself; only whether segments are expandable stays.
+
+        Raises:
+            BadValue: a setting that PyTorch would refuse, too.
+        """
+        before = self.initialize()
+        named = _read(text)
+        stays = "expandable_segments" not in text
+        self.blocks.settings = replace(named, expandable=before.expandable) if stays else named
+
+    def initialize(self) -> Settings:
+        """The card is used for the first time, if it was not yet: its allocator reads its settings."""
+        return self.blocks.settings
 
     def read_and_reset_peak(self) -> tuple[int, int]:
         """Bytes allocated now and at most since the last call."""
@@ -170,25 +199,14 @@ class VirtualMemory:
             self.blocks.release(block)
 
 
+def _read(text: str) -> Settings:
+    return replace(read_settings(text), older_first=TORCH >= (2, 13))
+
+
 def _counters(current: int, peak: int) -> dict[str, Any]:
     counted = {"current": current, "peak": peak, "allocated": 0, "freed": 0}
     nothing = dict.fromkeys(counted, 0)
     return {"all": counted, "small_pool": nothing, "large_pool": nothing}
-
-
-def _allocator(card: Card) -> CachingAllocator:
-    """The card's allocator with the settings of the environment, by their new name or the old one.
-
-    Raises:
-        BadValue: a setting that PyTorch would refuse, too.
-    """
-    # AcceleratorAllocatorConfig::instance reads the first of these that is set, if only to nothing.
-    texts = (os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
-    settings = read_settings(next((text for text in texts if text is not None), ""))
-    settings = replace(settings, older_first=TORCH >= (2, 13))
-    if settings.expandable:
-        return ExpandableAllocator(limit=card.room, settings=settings, space=card.capacity * 9 // 8)
-    return CachingAllocator(limit=card.room, settings=settings)
 
 
 _ADVISES_LESS = TORCH > (2, 13)  # seen in 2.15, not in 2.13

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab.allocator import (
+    EXPANDABLE,
     CachingAllocator,
-    ExpandableAllocator,
     OutOfRoom,
     Settings,
     checkpoint,
@@ -174,7 +174,7 @@ def test_peaks_are_kept():
 
 
 def test_rule_9_allocated_is_what_was_asked_for_and_reserved_is_whole_pages():
-    allocator = ExpandableAllocator()
+    allocator = CachingAllocator(settings=EXPANDABLE)
     allocator.allocate(11 * MIB)  # counts 12 MiB in a segment of its own
     assert (allocator.allocated, allocator.reserved) == (11 * MIB, 20 * MIB)
     allocator.allocate(25 * MIB)  # 9 MiB are there: 16 more are one page
@@ -186,7 +186,7 @@ def test_rule_9_allocated_is_what_was_asked_for_and_reserved_is_whole_pages():
 
 
 def test_rule_9_each_pool_has_one_segment_that_grows_in_place():
-    allocator = ExpandableAllocator()
+    allocator = CachingAllocator(settings=EXPANDABLE)
     small = [allocator.allocate(MIB) for _ in range(5)]
     large = [allocator.allocate(15 * MIB) for _ in range(5)]
     for blocks, size in ((small, MIB), (large, 15 * MIB)):
@@ -197,21 +197,21 @@ def test_rule_9_each_pool_has_one_segment_that_grows_in_place():
 
 
 def test_rule_9_a_free_block_at_the_end_grows():
-    allocator = ExpandableAllocator()
+    allocator = CachingAllocator(settings=EXPANDABLE)
     allocator.release(allocator.allocate(40 * MIB))
     assert allocator.allocate(60 * MIB).size == 60 * MIB
     assert allocator.reserved == 60 * MIB  # ordinary segments: 100 MiB, or out of memory
 
 
 def test_rule_9_a_hole_is_preferred_to_the_end_that_can_grow():
-    allocator = ExpandableAllocator()
+    allocator = CachingAllocator(settings=EXPANDABLE)
     kept, hole, _ = [allocator.allocate(size * MIB) for size in (5, 10, 17)]  # 8 MiB remain at the end
     allocator.release(hole)
     assert allocator.allocate(6 * MIB).address == kept.address + kept.size  # 8 MiB would fit best
 
 
 def test_rule_9_whole_free_pages_are_given_back_from_between_live_blocks():
-    allocator = ExpandableAllocator()
+    allocator = CachingAllocator(settings=EXPANDABLE)
     before, hole, after = [allocator.allocate(size * MIB) for size in (15, 50, 15)]
     allocator.release(hole)
     assert allocator.empty_cache() == 40 * MIB  # from 20 to 60 MiB; 5 MiB remain on each side
@@ -226,7 +226,7 @@ def test_rule_9_whole_free_pages_are_given_back_from_between_live_blocks():
 
 
 def test_rule_9_pages_that_were_given_back_are_mapped_again_at_the_lowest_address():
-    allocator = ExpandableAllocator()
+    allocator = CachingAllocator(settings=EXPANDABLE)
     first, hole, _ = [allocator.allocate(size * MIB) for size in (15, 50, 15)]
     allocator.release(hole)
     allocator.empty_cache()
@@ -237,7 +237,7 @@ def test_rule_9_pages_that_were_given_back_are_mapped_again_at_the_lowest_addres
 
 
 def test_rule_9_a_gap_that_is_too_narrow_is_passed_over():
-    allocator = ExpandableAllocator()
+    allocator = CachingAllocator(settings=EXPANDABLE)
     first, hole, last = [allocator.allocate(size * MIB) for size in (15, 50, 15)]
     allocator.release(hole)
     allocator.empty_cache()
@@ -248,7 +248,7 @@ def test_rule_9_a_gap_that_is_too_narrow_is_passed_over():
 
 
 def test_rule_9_free_pages_are_given_back_before_it_is_out_of_room():
-    allocator = ExpandableAllocator(limit=62 * MIB)
+    allocator = CachingAllocator(settings=EXPANDABLE, limit=62 * MIB)
     hole = allocator.allocate(20 * MIB)
     allocator.allocate(20 * MIB)
     allocator.release(hole)
@@ -262,7 +262,7 @@ def test_rule_9_free_pages_are_given_back_before_it_is_out_of_room():
 
 
 def test_rule_9_the_holes_that_stop_ordinary_segments_do_not_stop_these():
-    allocator = ExpandableAllocator(limit=100 * MIB)
+    allocator = CachingAllocator(settings=EXPANDABLE, limit=100 * MIB)
     blocks = [allocator.allocate(20 * MIB) for _ in range(5)]
     for block in blocks[::2]:
         allocator.release(block)
@@ -271,7 +271,7 @@ def test_rule_9_the_holes_that_stop_ordinary_segments_do_not_stop_these():
 
 
 def test_rule_9_ordinary_segments_that_were_taken_over_serve_and_are_given_back_whole():
-    allocator = ExpandableAllocator()
+    allocator = CachingAllocator(settings=EXPANDABLE)
     segment = allocator.add_segment(2**62, 30 * MIB, small=False)
     block = allocator.allocate(29 * MIB + MIB // 2)
     assert block.segment is segment
@@ -293,12 +293,11 @@ ACTIONS = st.lists(
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [CachingAllocator, ExpandableAllocator, partial(CachingAllocator, settings=Settings(max_split_size=24 * MIB))],
+    "settings", [Settings(), EXPANDABLE, Settings(max_split_size=24 * MIB)], ids=["plain", "expandable", "split"]
 )
 @given(actions=ACTIONS, limit=st.none() | st.integers(0, 200 * MIB))
-def test_what_always_holds(kind, actions, limit):
-    allocator, live = kind(limit=limit), []  # live: each block, and what was asked for
+def test_what_always_holds(settings, actions, limit):
+    allocator, live = CachingAllocator(limit=limit, settings=settings), []  # live: each block, and what was asked for
     for action, number in actions:
         if action == "allocate":
             try:
@@ -312,7 +311,7 @@ def test_what_always_holds(kind, actions, limit):
             assert allocator.empty_cache() == reserved - allocator.reserved
         check(allocator, [block for block, _ in live], limit)
         assert all(block.size >= asked for block, asked in live)
-        if kind is ExpandableAllocator:
+        if settings.expandable:
             check_pages(allocator)
             assert allocator.allocated == sum(rounded(asked) for _, asked in live)
     for block, _ in live:
@@ -389,9 +388,8 @@ def test_a_snapshot_is_plain_data_in_the_shape_of_pytorchs():
     ]
 
 
-@pytest.mark.parametrize("kind", [CachingAllocator, ExpandableAllocator])
-def test_the_snapshot_of_an_empty_allocator_is_empty(kind):
-    assert kind().snapshot() == []
+def test_the_snapshot_of_an_empty_allocator_is_empty():
+    assert CachingAllocator().snapshot() == []
 
 
 def test_the_snapshot_is_by_address_wherever_the_driver_places_segments():
@@ -402,7 +400,7 @@ def test_the_snapshot_is_by_address_wherever_the_driver_places_segments():
     assert [segment["address"] for segment in allocator.snapshot()] == [10 * MIB, 50 * MIB]
 
 
-@pytest.mark.parametrize("kind", [CachingAllocator, partial(ExpandableAllocator, space=2**30)])
+@pytest.mark.parametrize("kind", [CachingAllocator, partial(CachingAllocator, settings=EXPANDABLE, space=2**30)])
 def test_rule_12_a_private_pool_has_its_own_segments_until_its_graphs_are_gone(kind):
     allocator = kind()
     allocator.release(allocator.allocate(30 * MIB))
@@ -432,7 +430,7 @@ def test_rule_12_nothing_is_given_back_for_a_pool():
     assert (allocator.reserved, allocator.retries) == (30 * MIB, 0)
 
 
-@pytest.mark.parametrize("kind", [CachingAllocator, partial(ExpandableAllocator, space=2**30)])
+@pytest.mark.parametrize("kind", [CachingAllocator, partial(CachingAllocator, settings=EXPANDABLE, space=2**30)])
 def test_a_pool_goes_back_to_an_earlier_state(kind):
     allocator = kind()
     outside = allocator.allocate(3 * MIB)

@@ -1,8 +1,10 @@
 """The allocator's settings: as PyTorch reads them, and what follows."""
 
+from dataclasses import replace
+
 import pytest
 
-from memlab.allocator import CachingAllocator, ExpandableAllocator, OutOfRoom, Settings, read_settings
+from memlab.allocator import EXPANDABLE, CachingAllocator, OutOfRoom, Settings, read_settings
 from memlab.errors import BadValue
 from memlab.units import MIB
 
@@ -59,13 +61,13 @@ def test_divisions_by_size(text, divisions):
 def test_rule_1_with_divisions(asked, divisions, size):
     settings = Settings(divisions=(divisions,) * 16)
     assert settings.rounded(asked) == size
-    assert ExpandableAllocator(settings=settings).allocate(asked).size == size
+    assert CachingAllocator(settings=replace(settings, expandable=True)).allocate(asked).size == size
 
 
 def test_rule_4_with_other_segments():
     settings = Settings(large_segment=64 * MIB)
-    for kind in (CachingAllocator, ExpandableAllocator):
-        allocator = kind(settings=settings)
+    for its in (settings, replace(settings, expandable=True)):
+        allocator = CachingAllocator(settings=its)
         allocator.allocate(3 * MIB)
         allocator.allocate(50 * MIB)  # in what is left of the first segment, or page
         allocator.allocate(MIB)
@@ -110,8 +112,8 @@ def test_rule_11_leaves_what_is_in_use():
 
 
 def test_what_the_driver_has_and_what_is_allowed_are_two_limits():
-    for kind in (CachingAllocator, ExpandableAllocator):
-        allocator = kind(limit=100 * MIB, allowed=45 * MIB)
+    for settings in (Settings(), EXPANDABLE):
+        allocator = CachingAllocator(limit=100 * MIB, allowed=45 * MIB, settings=settings)
         blocks = [allocator.allocate(19 * MIB) for _ in range(2)]
         with pytest.raises(OutOfRoom) as error:
             allocator.allocate(3 * MIB)
@@ -146,7 +148,7 @@ def test_rule_3_of_equal_blocks_the_one_in_the_older_segment_or_at_the_lower_add
 
 
 def test_rule_10_holds_in_expandable_segments_but_for_what_is_given_back():
-    allocator = ExpandableAllocator(limit=200 * MIB, settings=Settings(expandable=True, max_split_size=64 * MIB))
+    allocator = CachingAllocator(limit=200 * MIB, settings=Settings(expandable=True, max_split_size=64 * MIB))
     large = allocator.allocate(80 * MIB)
     allocator.allocate(20 * MIB)
     allocator.release(large)
@@ -155,14 +157,14 @@ def test_rule_10_holds_in_expandable_segments_but_for_what_is_given_back():
 
 
 def test_rule_10_a_block_that_was_refused_is_taken_where_it_lies_before_the_next_page():
-    allocator = ExpandableAllocator(settings=Settings(expandable=True, max_split_size=64 * MIB))
+    allocator = CachingAllocator(settings=Settings(expandable=True, max_split_size=64 * MIB))
     allocator.release(allocator.allocate(80 * MIB))
     assert allocator.allocate(10 * MIB).size == 10 * MIB
     assert allocator.reserved == 80 * MIB
 
 
 def test_rule_9_another_segment_begins_where_the_addresses_of_the_first_are_used_up():
-    allocator = ExpandableAllocator(limit=100 * MIB, space=110 * MIB)
+    allocator = CachingAllocator(settings=EXPANDABLE, limit=100 * MIB, space=110 * MIB)
     first, hole, _ = [allocator.allocate(size * MIB) for size in (20, 40, 20)]
     allocator.release(hole)
     block = allocator.allocate(60 * MIB)  # 40 are free below and 40 above, but not in one piece

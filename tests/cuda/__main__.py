@@ -17,7 +17,7 @@ RECORDED = (*CARDS, "RTX 5090", "B200")
 PARTS = ("package", "notebooks", "recordings")
 QUICK_PARTS = ("package", "notebooks")
 RANKS = "tests/cuda/test_ranks.py"
-SNAPSHOTS, TRACES = "tests/cuda/test_snapshots.py", "tests/cuda/test_traces.py"
+SETTINGS, SNAPSHOTS, TRACES = (f"tests/cuda/test_{name}.py" for name in ("settings", "snapshots", "traces"))
 ON_THE_CARD = (
     "tests/cuda/test_card.py",
     "tests/cuda/test_first_difference.py",
@@ -28,7 +28,8 @@ ON_THE_CARD = (
 )
 QUICK = ("-k", "not 4-ranks and not of_compiled_code")
 CHECKPOINTS, RESIDUALS = "tests/nets/test_checkpointing.py", "tests/nets/test_resnet.py"
-ALSO_ON_THE_CARD = ("tests/tracking", "tests/techniques", CHECKPOINTS, RESIDUALS)  # all others that take a device
+# With all others that take a device.
+ALSO_ON_THE_CARD = (SETTINGS, "tests/tracking", "tests/techniques", CHECKPOINTS, RESIDUALS)
 AT_ONCE = 2  # each of them uses one core
 QUICK_NOTEBOOKS = ("01", "07", "15")  # where bytes go; convolutions, which ask the real cuDNN; the allocator
 
