@@ -65,6 +65,7 @@ class Picture(Figure):
 def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -> Picture:
     """Allocated bytes by category through the X-rayed step, the phases and the peak named.
 
+    Where much more is reserved than allocated, what is reserved and free is hatched.
     A prediction is drawn by its estimated time, a run by its events: a clock would draw another picture each time.
 
     Args:
@@ -84,8 +85,9 @@ def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -
         axes.fill_between(moments, below, above, step="post", label=category.plural, **look)
         below = above
     limit = trace.oom.limit if trace.oom and budget is None else budget
-    _mark_peak(axes, trace, moments)
-    byte_axis(axes, max(trace.peak_allocated, 0 if limit is None else parse_bytes(limit)) * 1.3)
+    held = _draw_reserved(axes, trace, moments) if trace.holds_much_idle and trace.reserved else 0
+    _mark_peak(axes, trace, moments, above=held)
+    byte_axis(axes, max(trace.peak_allocated, held, 0 if limit is None else parse_bytes(limit)) * 1.3)
     if limit is not None:
         _draw_limit(axes, parse_bytes(limit), [trace])
     axes.set_xlim(0, moments[-1] or 1)
@@ -197,6 +199,16 @@ def write_above(axes: Axes, place: float, height: int, text: str) -> None:
     axes.annotate(text, (place, height), (0, 4), **offset, fontsize=SMALL, color=INK, bbox=ground)
 
 
+def _draw_reserved(axes: Axes, trace: Trace, moments: Sequence[float]) -> int:
+    """Hatch what is reserved and free; the most bytes that are reserved."""
+    ends = [place for place, _ in trace.reserved[1:]] + [len(moments)]
+    held = [count for (place, count), end in zip(trace.reserved, ends, strict=True) for _ in range(place, end)]
+    look: dict[str, Any] = {"facecolor": "none", "edgecolor": (QUIET_INK, 0.5), "hatch": "///", "linewidth": 0}
+    axes.fill_between(moments, trace.allocated, held, step="post", label="reserved and free", **look)
+    axes.step(moments, held, where="post", color=QUIET_INK, linewidth=1)
+    return max(held)
+
+
 def _shade_phases(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
     """Forward and optimizer on a light ground, backward on white, as in the panel."""
     total = moments[-1] or 1
@@ -210,7 +222,7 @@ def _shade_phases(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
             axes.annotate(phase, ((first + last) / 2, 1), (0, -5), **place, color=QUIET_INK)
 
 
-def _mark_peak(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
+def _mark_peak(axes: Axes, trace: Trace, moments: Sequence[float], *, above: int) -> None:
     # The needle stands for what was alive for too short a time to be drawn.
     if trace.oom:
         axes.vlines(moments[-1], 0, trace.allocated[-1], color=LIMIT, linewidth=0.6)
@@ -219,7 +231,7 @@ def _mark_peak(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
     where = " · ".join(part for part in (trace.peak_phase, trace.peak_module) if part)
     at = moments[trace.peak_index]
     left = at < moments[-1] / 2
-    mark_moment(axes, at, trace.peak_allocated, f"peak {trace.peak_text} · {where}", is_left=left)
+    mark_moment(axes, at, trace.peak_allocated, f"peak {trace.peak_text} · {where}", is_left=left, above=above)
 
 
 def mark_moment(axes: Axes, at: float, size: int, text: str, *, is_left: bool, above: int = 0) -> None:

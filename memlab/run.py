@@ -272,6 +272,7 @@ class Run:
             events=self._xray.events,
             storages=self._xray.storages,
             flops=self._xray.flops,
+            reserved=self._xray.reserved,
             oom=self.oom,
             notes=(*filter(None, [self.leaks]), *self._tracker.notes, *self._device.notes, *notes_on(losses)),
             guesses=self._device.guesses,

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 from memlab.categories import Category, Phase
 from memlab.errors import NotATrace
 from memlab.oom import OutOfMemory
-from memlab.units import format_bytes, format_seconds
+from memlab.units import GIB, format_bytes, format_seconds
 
 __all__ = ["Category", "Event", "OutOfMemory", "Phase", "Step", "Storage", "Trace"]
 
 FORMAT = 2
+MUCH_IDLE = 0.15  # of the peak
 
 
 class Event(NamedTuple):
@@ -104,6 +105,8 @@ class Trace:
             the one with the highest peak; of equals, the last one of the first three steps.
         start: allocated bytes by category when that step began.
         events: every allocation and free of that step, in order.
+        reserved: bytes held from the driver in that step: places in ``allocated``, the first 0, each with the bytes
+            that are held from there on. Empty on the CPU.
         storages: what its events allocate and free; those that the step began with too.
         flops: floating-point operations of that step (a multiply-add counts as two), by
             ``torch.utils.flop_counter``'s formulas: products, convolutions, attention.
@@ -146,6 +149,7 @@ class Trace:
     least_seconds: float | None = None
     likely_seconds: float | None = None
     storages: tuple[Storage, ...] = ()
+    reserved: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def allocated(self) -> tuple[int, ...]:
@@ -192,6 +196,12 @@ class Trace:
     def peak_allocated(self) -> int:
         """The most bytes allocated at any moment of the X-rayed step."""
         return self.allocated[self.peak_index]
+
+    @property
+    def holds_much_idle(self) -> bool:
+        """True if much more is reserved than is allocated at once: at least a GiB, and 15% of the peak."""
+        idle = (self.peak_reserved or 0) - self.peak_allocated
+        return idle >= GIB and idle >= MUCH_IDLE * self.peak_allocated
 
     @property
     def by_category(self) -> dict[Category, int]:
@@ -295,6 +305,7 @@ class Trace:
         fields["steps"] = [step.to_plain() for step in self.steps]
         fields["events"] = _columns(self.events, Event)
         fields["storages"] = _columns(self.storages, Storage)
+        fields["reserved"] = list(map(list, self.reserved))
         fields["notes"], fields["guesses"] = list(self.notes), list(self.guesses)
         fields["oom"] = asdict(self.oom) if self.oom else None
         return {"memlab_trace": FORMAT} | fields
@@ -327,6 +338,7 @@ class Trace:
                 start={Category(name): count for name, count in fields.pop("start").items()},
                 events=tuple(map(Event._make, _rows(fields.pop("events"), Event))),
                 storages=tuple(map(Storage._make, _rows(fields.pop("storages"), Storage))),
+                reserved=tuple((place, count) for place, count in fields.pop("reserved", ())),
                 notes=tuple(fields.pop("notes", ())),
                 guesses=tuple(fields.pop("guesses", ())),
                 oom=OutOfMemory(**oom | {"phase": Phase(oom["phase"])}) if oom else None,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import memlab.trace
 from memlab.errors import NotATrace
 from memlab.trace import Category, Event, OutOfMemory, Phase, Step, Storage, Trace
+from memlab.units import GIB
 from tests.golden.traces import MEASURED, NAMED, PLACED
 
 TEXTS = st.text(max_size=12)
@@ -104,6 +105,13 @@ def test_the_peak_is_found_and_put_in_words():
     assert (SMALL.peak_allocated, SMALL.peak_phase, SMALL.peak_module) == (600, Phase.BACKWARD, "blocks.3.mlp")
     assert SMALL.by_category == {Category.PARAMETER: 100, Category.ACTIVATION: 300, Category.TEMPORARY: 200}
     assert SMALL.sentence == "peak 600 B in backward at blocks.3.mlp: 50% activations"
+
+
+@pytest.mark.parametrize(("peak", "reserved", "much"), [(4, 5, True), (10, 11.4, False), (0.5, 1, False)])
+def test_much_is_idle_from_a_gib_and_a_part_of_the_peak_on(peak, reserved, much):
+    trace = make([(int(peak * GIB), Category.INPUT, Phase.FORWARD, "m")])
+    assert replace(trace, peak_reserved=int(reserved * GIB)).holds_much_idle is much
+    assert not trace.holds_much_idle  # on a CPU
 
 
 def test_phases_are_stretches_of_events():

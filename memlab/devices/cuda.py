@@ -86,8 +86,8 @@ class Cuda(Device):
         """The most bytes held from the driver since ``start_step``."""
         return max(self._peaks[1], torch.cuda.max_memory_reserved(self.device))
 
-    def read_and_reset_peak(self) -> tuple[int, int]:
-        """Bytes allocated now and at most since the last call."""
+    def read_and_reset_peak(self) -> tuple[int, int, int]:
+        """Bytes allocated now, at most since the last call, and reserved."""
         counters = torch.cuda.memory_stats_as_nested_dict(self.device)
         allocated, reserved = counters["allocated_bytes"]["all"], counters["reserved_bytes"]["all"]
         self._peaks = [max(self._peaks[0], allocated["peak"]), max(self._peaks[1], reserved["peak"])]
@@ -97,7 +97,7 @@ class Cuda(Device):
         # A peak no higher than what was allocated at the last call may be that very moment, before later frees.
         peak = peak if peak > self._last else current
         self._last = current
-        return current, peak
+        return current, peak, reserved["current"]
 
     def set_budget(self, budget: int | None) -> None:
         """Let the allocator hold at most ``budget`` bytes; None gives the whole card back."""

@@ -103,6 +103,7 @@ def between(first: Outline, second: Outline, number: float, *, room: int) -> Tra
         storages=tuple(mix.storages(first.trace, second.trace)),
         flops=mix.bytes(Category.TEMPORARY, first.trace.flops, second.trace.flops),
         peak_reserved=None,
+        reserved=(),
         oom=oom,
         least_seconds=mix.seconds(first.trace.least_seconds, second.trace.least_seconds),
         likely_seconds=mix.seconds(first.trace.likely_seconds, second.trace.likely_seconds),

@@ -69,6 +69,7 @@ class View:
             "why": why(self.trace),
             "seconds": cost(self.trace).seconds,
             "limits": [[count, f"{line}{format_bytes(count)}", name] for count, line, name in limits if count],
+            "is_idle": self.trace.holds_much_idle,
             "hidden": [] if workspace else [str(Category.WORKSPACE)],
             "outline": _outline(self.outline, self.trace) if self.outline is not None else None,
         }

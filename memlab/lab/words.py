@@ -18,7 +18,6 @@ from memlab.vgpu import find_card
 
 MUCH_OF_A_HOST = 2 * GIB  # bytes; free Colab hosts have 12.7 GiB, and PyTorch with its libraries takes one or two
 WORTH_TELLING = 512 * MIB  # bytes of the host's memory, where they are not the weights before they move to the card
-MUCH_IDLE = 0.15  # of the peak
 ABOUT = "about this, until it is predicted exactly"  # said of :func:`memlab.lab.preview.between`
 
 
@@ -97,9 +96,9 @@ def why(trace: Trace) -> str:
 
 def _reserves(trace: Trace, reserved: int) -> str:
     told = f"PyTorch would reserve {'at least ' * trace.is_lower_bound}{format_bytes(reserved)} of the card"
-    more = reserved - trace.peak_allocated
-    if more < MUCH_IDLE * trace.peak_allocated or more < GIB:
+    if not trace.holds_much_idle:
         return told
+    more = reserved - trace.peak_allocated
     return f"{told}, {format_bytes(more)} more than tensors take at once: free blocks of other sizes or streams"
 
 
@@ -140,7 +139,7 @@ def without_workspace(trace: Trace) -> Trace:
     start: dict[Category, int] = {
         category: count for category, count in trace.start.items() if category is not Category.WORKSPACE
     }
-    return replace(trace, start=start, events=events)
+    return replace(trace, start=start, events=events, reserved=())
 
 
 def _beside(trace: Trace, predicted: Trace) -> str:

@@ -27,8 +27,8 @@ class BudgetExceeded(torch.OutOfMemoryError):
 class Allocator(Protocol):
     """The counters of a device's allocator."""
 
-    def read_and_reset_peak(self) -> tuple[int, int]:
-        """Bytes allocated now, and the most since the last call; the peak then starts again from now."""
+    def read_and_reset_peak(self) -> tuple[int, int, int]:
+        """Bytes allocated now, the most since the last call, and reserved; the peak then starts again from now."""
 
 
 class Record:

@@ -58,6 +58,7 @@ class Xray:
     storages: tuple[Storage, ...]
     peak_allocated: int
     flops: int
+    reserved: tuple[tuple[int, int], ...]  # as a trace has it
 
 
 class Tracker(Storages, TorchDispatchMode):
@@ -119,6 +120,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._op: object = ""
         self._written: Record | None = None  # in place, where PyTorch would have made a new tensor for the mode
         self._threads: set[int] = set()  # that have been seen to have this mode
+        self._reserved: list[tuple[int, int]] = []
         self._modules.start()
         self._optimizers.start()
         self._hooks = ExitStack()
@@ -175,7 +177,7 @@ class Tracker(Storages, TorchDispatchMode):
                 start[record.category] = start.get(record.category, 0) + nbytes
         held = dict(self._held)
         storages = tuple(_storage(record, held.get(record, 0)) for record in places)
-        return Xray(start, events, storages, self.peak, self._flops.total)
+        return Xray(start, events, storages, self.peak, self._flops.total, tuple(self._reserved))
 
     # Operators
 
@@ -327,6 +329,8 @@ class Tracker(Storages, TorchDispatchMode):
         self._residents.all_modules()
         self._marks.begins[Phase.BACKWARD].append(len(self._events))
         self._marks.recompute_ends.append(len(self._events))
+        if self._allocator:  # it has given back what it could
+            self._note_reserved(self._allocator.read_and_reset_peak()[2], None)
         return OutOfMemory(asked, self.live, self.budget, self._phase, self._modules.name, operator(self._op).name)
 
     def _see_workspace(self, func: Any, args: tuple[Any, ...], out: Any, first: int | None) -> None:
@@ -335,18 +339,31 @@ class Tracker(Storages, TorchDispatchMode):
             self.count_workspace(first)
 
     def count_workspace(self, first: int | None) -> None:
-        current, peak = self._allocator.read_and_reset_peak()
+        current, peak, reserved = self._allocator.read_and_reset_peak()
+        if reserved != self._reserved[-1][1]:
+            self._note_reserved(reserved, first)
         before = self._workspace.nbytes
         if peak > current:
             self._resize(self._workspace, before + peak - self.live, first)
             first = None
         self._explain(current, before, first)
 
+    def _note_reserved(self, reserved: int, first: int | None) -> None:
+        """The operator whose events begin with ``first`` has changed what is held from the driver."""
+        last, before = self._reserved[-1]
+        grown = first is not None and reserved > before  # for the first thing that it allocates
+        place = max(min(first + 1, len(self._events)) if grown and first is not None else len(self._events), last)
+        if place == last:
+            self._reserved.pop()
+        self._reserved.append((place, reserved))
+
     def _adopt(self) -> None:
         """Count what was born while the tracker was off: it is older than the step, not a part of it."""
         self._residents.gradients()
         if self._allocator:
-            self._hold_over(self._allocator.read_and_reset_peak()[0])
+            current, _, reserved = self._allocator.read_and_reset_peak()
+            self._hold_over(current)
+            self._reserved.append((0, reserved))
         for record, *_ in self._events:
             record.born = -1
         self._events.clear()

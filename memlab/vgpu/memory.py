@@ -59,12 +59,12 @@ class VirtualMemory:
         """The card is used for the first time, if it was not yet: its allocator reads its settings."""
         return self.blocks.settings
 
-    def read_and_reset_peak(self) -> tuple[int, int]:
-        """Bytes allocated now and at most since the last call."""
+    def read_and_reset_peak(self) -> tuple[int, int, int]:
+        """Bytes allocated now, at most since the last call, and reserved."""
         peak = self.blocks.peak_allocated
         self._highest = max(self._highest, peak)
         self.blocks.peak_allocated = self.blocks.allocated
-        return self.blocks.allocated, peak
+        return self.blocks.allocated, peak, self.blocks.reserved
 
     @property
     def peak_allocated(self) -> int:

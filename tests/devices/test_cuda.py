@@ -118,9 +118,9 @@ def test_peaks_are_of_the_step_whoever_resets_the_counters_within_it(card):
     device.start_step()
     card.move(held=500, reserved=2000)
     card.move(held=100, reserved=1000)
-    assert device.read_and_reset_peak() == (100, 500)
+    assert device.read_and_reset_peak() == (100, 500, 1000)
     card.move(held=300)
-    assert device.read_and_reset_peak() == (300, 300)
+    assert device.read_and_reset_peak() == (300, 300, 1000)
     assert (device.peak_allocated(), device.peak_reserved()) == (500, 2000)
     device.start_step()
     assert (device.peak_allocated(), device.peak_reserved()) == (300, 1000)
@@ -132,7 +132,7 @@ def test_a_peak_that_was_there_already_is_not_told_again(card):
     device.read_and_reset_peak()
     card.move(held=100)  # freed since
     card.move(held=200)
-    assert device.read_and_reset_peak() == (200, 200)
+    assert device.read_and_reset_peak()[:2] == (200, 200)
 
 
 class OnTheHost(Cuda):

@@ -26,11 +26,12 @@ pytestmark = pytest.mark.skipif(
 )
 SIZE = 14  # of the letters
 OOM = OutOfMemory(2**30, 2**24, 2**24, Phase.FORWARD, "blocks.0", "aten.mm")
-DRAW = """([shown, other, width, byTime]) => {
+DRAW = """([shown, other, width, byTime, reserved]) => {
     document.body.innerHTML = '<div class="memlab"><div></div></div>';
     document.body.style.width = `${width}px`;
     const picture = new drawing.Picture(document.querySelector('.memlab > div'));
     picture.byTime = byTime;
+    picture.reserved = reserved;
     if (other) {
         picture.show(other);
         picture.pin();
@@ -80,10 +81,10 @@ def browser():
 def draw(browser):
     """Return a function that draws a step beside another one that is pinned, in a page of some width."""
 
-    def draw(trace, other=None, *, width=900, by_time=False, its_room=None, **view):
+    def draw(trace, other=None, *, width=900, by_time=False, its_room=None, reserved=None, **view):
         pinned = View(other, room=its_room).to_plain() if other is not None else None
         shown = View(trace, **view).to_plain()
-        return browser.evaluate(DRAW, [shown, pinned, width, by_time])
+        return browser.evaluate(DRAW, [shown, pinned, width, by_time, reserved])
 
     return draw
 
@@ -267,6 +268,46 @@ def test_a_step_that_ran_out_of_memory_ends_where_it_ended(draw):
     failed = draw(trace_of(4, OOM), trace_of(10))
     assert part(failed, failed["other"][-1][0]) == 1
     assert part(failed, failed["line"][-1][0]) == 4 / 20
+
+
+def hatched(drawn):
+    """Return the outline of what is reserved and free."""
+    return next((points for fill, points in drawn["areas"] if fill.endswith("-cached)")), None)
+
+
+def test_what_is_reserved_is_drawn_where_it_is_much_more_than_what_is_allocated(draw, browser):
+    held = (0, 10 * MIB), (6, 2 * GIB)
+    drawn = draw(replace(trace_of(10), reserved=held, peak_reserved=2 * GIB))
+    low, high = hatched(drawn)[0][1], min(y for _, y in hatched(drawn))
+    assert drawn["bottom"] - high == pytest.approx((drawn["bottom"] - low) * 2 * GIB / (10 * MIB), rel=0.1)
+    assert "reserved: at most 2.00 GiB" in texts(drawn)
+    button = browser.get_by_role("button", name="reserved")
+    assert button.get_attribute("aria-pressed") == "true"
+    browser.evaluate("picture.asked(8)")
+    assert "reserved: 2.00 GiB" in browser.locator(".memlab-answer").text_content()
+    button.click()
+    assert browser.locator("polygon[fill*=cached]").count() == 0
+    assert browser.evaluate("document.activeElement.textContent") == "reserved"
+
+
+def test_what_is_reserved_is_drawn_for_who_asks_for_it_and_not_beside_a_category_alone(draw, browser):
+    trace = replace(trace_of(10), reserved=((0, 13 * MIB),), peak_reserved=14 * MIB)
+    assert hatched(draw(trace)) is None
+    assert "reserved: in this step at most 13.0 MiB" in texts(draw(trace, reserved=True))
+    browser.get_by_role("button", name="activations").click()
+    assert browser.locator("polygon[fill*=cached]").count() == 0
+    assert "reserved" not in draw(trace_of(10))["legend"]
+
+
+def test_a_request_that_failed_stands_on_what_is_reserved_where_that_is_drawn(draw, browser):
+    trace = replace(trace_of(4, OOM), reserved=((0, 10 * MIB),), peak_reserved=10 * MIB)
+    foot = """() => {
+        const { y, height } = document.querySelector('.memlab-failed').getBBox(), { chart } = picture;
+        return (chart.bottom - y - height) / (chart.bottom - chart.y(1048576));
+    }"""
+    for reserved, mebibytes in ((False, 16), (True, 10)):  # 16 MiB are in use, as the error says
+        draw(trace, reserved=reserved, budget=2**24)
+        assert browser.evaluate(foot) == pytest.approx(mebibytes, rel=0.01)
 
 
 def test_another_step_stands_phase_at_phase(draw):
@@ -670,8 +711,10 @@ def random_trace(chance):
             change = chance.randint(-size, size) if phase is not Phase.FORWARD else chance.randint(0, size)
             events.append(Event(change, Category.ACTIVATION, phase, module, "aten.mm"))
     oom = OOM if chance.random() < 0.25 else None
-    return Trace(
-        "predicted", "A100-40GB", "2.13.0", {}, (), 1, 0, {Category.PARAMETER: 50 * size}, tuple(events), 0, oom
+    start = {Category.PARAMETER: 50 * size}
+    trace = Trace("predicted", "A100-40GB", "2.13.0", {}, (), 1, 0, start, tuple(events), 0, oom)
+    return replace(
+        trace, reserved=((0, 50 * size), (len(events) // 3, round(chance.uniform(1, 2) * trace.peak_allocated)))
     )
 
 
@@ -701,7 +744,8 @@ def test_labels_never_collide(draw, seed):
     trace, other = random_trace(chance), chance.choice((None, random_trace(chance)))
     peak = trace.peak_allocated
     for width in (250, 500, 900):
-        drawn = draw(trace, other, width=width, budget=limits_of(chance, peak), room=limits_of(chance, peak))
+        limits = {"budget": limits_of(chance, peak), "room": limits_of(chance, peak)}
+        drawn = draw(trace, other, width=width, reserved=chance.random() < 0.5, **limits)
         assert collisions(boxes_of(drawn)) == []
         assert all(left >= -1 and right <= drawn["whole"] + 1 for _, left, _, right, _ in drawn["texts"])
 

@@ -311,7 +311,7 @@ class FakeAllocator:
     def read_and_reset_peak(self):
         unseen = self.tracker._workspace.nbytes + self.tracker._earlier.nbytes
         current = self.tracker.live - unseen + self.extra
-        return current, current + self.scratch
+        return current, current + self.scratch, 2 * current
 
 
 def bytes_of(xray, category):

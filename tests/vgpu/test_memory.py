@@ -5,10 +5,9 @@ import torch
 
 from memlab import predict
 from memlab.errors import BadValue
+from memlab.units import GIB, MIB
 from memlab.vgpu import find_card
 from tests.vgpu.test_bytes import train_gpt
-
-MIB = 2**20
 
 
 def train_pieces(device, *, piece=11 * MIB, count=40):
@@ -28,6 +27,46 @@ def test_expandable_segments_follow_the_environment(monkeypatch):
         monkeypatch.delenv(name)
         assert expandable.peak_allocated < ordinary.peak_allocated  # a piece is its size, not a block of 12 MiB
         assert expandable.peak_reserved < ordinary.peak_reserved
+
+
+def reserved_at(trace):
+    """Return the bytes that are reserved at each moment of a step."""
+    ends = [place for place, _ in trace.reserved[1:]] + [len(trace.allocated)]
+    return [count for (place, count), end in zip(trace.reserved, ends, strict=True) for _ in range(place, end)]
+
+
+@pytest.mark.parametrize("allocator", ["", "expandable_segments:True"])
+def test_what_is_reserved_is_known_at_each_moment(monkeypatch, allocator):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", allocator)
+    for train in (train_gpt, train_pieces):
+        first, later = predict(train, steps=1), predict(train, steps=3)
+        for trace in (first, later):
+            assert all(more >= count for more, count in zip(reserved_at(trace), trace.allocated, strict=True))
+        assert first.reserved[0] == (0, 0)
+        assert max(reserved_at(first)) == first.peak_reserved
+        assert later.reserved[0][1] >= first.reserved[-1][1]  # what is free stays
+
+
+def test_what_is_reserved_falls_when_the_cache_is_emptied():
+    def train(device):
+        tensor = torch.empty(30 * MIB // 4, device=device)
+        del tensor
+        torch.cuda.empty_cache()
+        yield torch.empty(5 * MIB // 4, device=device)[0]
+
+    assert {count for _, count in predict(train, steps=1).reserved} == {0, 30 * MIB, 20 * MIB}
+
+
+def test_where_memory_runs_out_what_is_reserved_ends_with_what_pytorch_could_not_give_back():
+    def train(device):
+        first, whole = (torch.empty(size * GIB // 4, device=device) for size in (3, 5))
+        del first, whole
+        part = torch.empty(2 * GIB // 4, device=device)  # of the segment of 3 GiB
+        yield torch.empty(12 * GIB // 4, device=device)[0] + part[0]
+
+    trace = predict(train)
+    assert "2.00 GiB is allocated by PyTorch, and 1024.00 MiB is reserved" in trace.oom.message
+    assert (trace.peak_reserved, trace.reserved[-1][1]) == (8 * GIB, 3 * GIB)
 
 
 def test_a_block_counts_and_not_the_tensor_in_it():

@@ -157,11 +157,13 @@ class Chart {
 
   // Draw a step and, as an outline, another one.
   // limits: [bytes, text]; alone: the only category to draw; hidden: categories without an area; marks: names of the two.
+  // reserved: whether to draw what is held from the driver, too.
   // seconds: what a measured step takes while nothing is tracked, where that is known. sameStep: other is what step would
   // have been, had it not run out of memory.
-  draw(step, other, { limits, byTime, alone, hidden, size, height, marks, seconds, sameStep }) {
+  draw(step, other, { limits, byTime, alone, hidden, reserved, size, height, marks, seconds, sameStep }) {
     Object.assign(this, { step, byTime, alone, size, height, seconds });
     if (alone) [other, limits] = [null, []];
+    this.reserved = (reserved && !alone && step.reserved) || null;
     const reference = step.trace.oom && other && !other.trace.oom ? other : step;
     this.left = 4.9 * size;
     this.width = Math.max(this.box.clientWidth - this.left - 14, 60);
@@ -177,8 +179,9 @@ class Chart {
     const waits = (one) => byTime && !one.trace.oom && one.trace.source === reference.trace.source;
     this.endOf = new Map(drawn.map((one) => [one, waits(one) ? scaled(one.total / this.longest) : this.xsOf.get(one)[one.count]]));
     const { oom } = step.trace;
-    const failed = oom?.asked ? (oom.in_use || step.allocated[step.count]) + oom.asked : 0;
-    const highest = Math.max(step.peak, other?.peak ?? 0, ...limits.map(([bytes]) => bytes), 1);
+    this.full = this.reserved?.[step.count] ?? (oom?.in_use || step.allocated[step.count]); // where memory ran out
+    const failed = oom?.asked ? this.full + oom.asked : 0;
+    const highest = Math.max(step.peak, other?.peak ?? 0, largestOf(this.reserved ?? []), ...limits.map(([bytes]) => bytes), 1);
     const most = alone ? largestOf(step.series.get(alone)) || 1 : Math.max(highest, Math.min(failed, 1.5 * highest));
     // The axis stands still while a slider is dragged, until the picture would be too low or less than half as high.
     if (alone || !(most <= this.most && this.most < 2 * most)) this.most = most;
@@ -186,7 +189,7 @@ class Chart {
     const phases = sameStep && other ? this.phasesBeyond(step, other) : this.phasesOf(byTime ? step : reference);
     const id = `memlab-clip-${Chart.drawn++}`;
     const plot = [
-      this.shades(phases), this.areas(alone, hidden), other ? this.outline(other, "memlab-other") : "",
+      this.shades(phases), this.areas(alone, hidden), this.reserved ? this.cached(id) : "", other ? this.outline(other, "memlab-other") : "",
       alone ? "" : this.outline(step, "memlab-line"), limits.map(([bytes]) => this.level(this.y(bytes), "memlab-limit")).join(""),
     ];
     this.box.innerHTML = `<svg class="memlab-drawing" width="100%" height="${height}" font-size="${size}" aria-hidden="true">`
@@ -218,6 +221,17 @@ class Chart {
       lower = upper.slice();
     }
     return drawn;
+  }
+
+  // What is reserved and free, hatched.
+  cached(id) {
+    const { step, reserved, size } = this, kept = columns(step, this.xs, this.width);
+    const changes = step.trace.reserved.flatMap(([place]) => [place - 1, place]).filter((m) => m >= 0);
+    const moments = [...new Set([...kept, ...changes])].sort((one, other) => one - other);
+    const upper = this.points(moments, step, (m) => reserved[m]), lower = this.points(kept, step, (m) => step.allocated[m]);
+    return `<pattern id="${id}-cached" width="${size / 2}" height="${size / 2}" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">`
+      + `<line class="memlab-hatch" y2="${size / 2}"/></pattern><polygon points="${[...upper, ...lower.reverse()].join(" ")}" fill="url(#${id}-cached)"/>`
+      + `<polyline class="memlab-reserved" points="${upper.join(" ")}"/>`;
   }
 
   outline(step, kind) {
@@ -277,10 +291,10 @@ class Chart {
 
   // The request that did not fit, where it would have gone.
   failure(failed, taken) {
-    const left = this.x(this.step.count), inUse = this.step.allocated[this.step.count];
+    const left = this.x(this.step.count);
     if (!failed || left > this.left + this.width) return "";
     const top = Math.max(this.y(failed), STRIP), width = Math.max(0.05 * this.width, 10);
-    const height = Math.max(this.y(inUse) - top, 3);
+    const height = Math.max(this.y(this.full) - top, 3);
     taken.push({ left, right: left + width, top, bottom: top + height });
     return `<rect class="memlab-failed" x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${width.toFixed(1)}" height="${height.toFixed(1)}"/>`;
   }
@@ -293,9 +307,10 @@ class Chart {
     for (const [bytes] of limits) {
       taken.push({ left: this.left, right: this.left + this.width, top: this.y(bytes) - 1, bottom: this.y(bytes) + 1 });
     }
+    const held = this.reserved ? this.reservedName(taken) : "";
     const peaks = this.alone ? [] : [[this.step, marks[0]], [other, marks[1]]].filter(([step]) => step);
     const needles = peaks.map(([step]) => ({ ...around(this.summit(step)), bottom: this.bottom }));
-    return [names, request, ...limitNames, ...peaks.map(([step, name]) => this.peak(step, name, taken, needles))].join("");
+    return [names, request, ...limitNames, held, ...peaks.map(([step, name]) => this.peak(step, name, taken, needles))].join("");
   }
 
   // A text in the first of its places [x, y, anchor] where it meets nothing that is taken; where there is none, nowhere.
@@ -340,6 +355,18 @@ class Chart {
     const { size, left } = this, right = left + this.width;
     return [y - 5, y + 1.1 * size, y - 1.3 * size].flatMap((base) =>
       [[right - 4, base, "end"], [left + 4, base, "start"], [(left + right) / 2, base, "middle"]]);
+  }
+
+  reservedName(taken) {
+    const { step, reserved, size, xs } = this, most = largestOf(reserved);
+    const isWhole = most === step.trace.peak_reserved; // else another step holds more
+    const text = `reserved: ${isWhole ? "" : "in this step "}at most ${formatBytes(most)}`;
+    const places = [0.98, 0.75, 0.5, 0.25, 0.02].map((part) => {
+      const moment = xs.findLastIndex((x) => x <= part);
+      return moment < 0 ? null : [this.left + part * this.width, this.y(reserved[moment]), part > 0.5 ? "end" : "start"];
+    }).filter(Boolean);
+    const tried = [-5, 1.1 * size].flatMap((shift) => places.map(([x, y, anchor]) => [x, y + shift, anchor]));
+    return this.put(text, tried, "memlab-reserved-name", taken);
   }
 
   summit(step) {

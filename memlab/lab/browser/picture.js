@@ -7,6 +7,7 @@ class Picture {
     this.send = ask;
     this.byTime = true;
     this.alone = null;
+    this.reserved = null; // whether what is reserved is drawn; null: where it is much more than what is allocated
     this.a = null; // the settings that were pinned
     this.rows = [];
     this.questions = [];
@@ -65,6 +66,10 @@ class Picture {
     return this.a?.shown.model === this.shown?.model ? this.a : null;
   }
 
+  get showsReserved() {
+    return Boolean(this.step?.reserved) && (this.reserved ?? this.shown.is_idle);
+  }
+
   get other() {
     return this.pinned?.step ?? this.predicted;
   }
@@ -82,7 +87,7 @@ class Picture {
     const others = its.filter(([, text]) => !shown.limits.some(([, own]) => own === text)).map(([bytes, text]) => [bytes, `A: ${text}`]);
     const limits = [...shown.limits, ...others].filter(([bytes]) => step.trace.oom || highest > bytes / 4);
     this.chart.draw(step, this.other, {
-      limits, alone: this.alone, byTime: timed && this.byTime, hidden: shown.hidden,
+      limits, alone: this.alone, byTime: timed && this.byTime, hidden: shown.hidden, reserved: this.showsReserved,
       seconds: step.trace.source === "measured" ? shown.seconds : null,
       size: presenting ? Math.min(Math.max(14, innerHeight / 30), 24) : 14,
       height: presenting ? this.room() : Math.min(Math.max(200, 0.36 * innerHeight), 480),
@@ -116,11 +121,15 @@ class Picture {
       element("span", { class: "memlab-facts", title: shown.facts }, words.join(" · ")),
       this.brief,
     );
+    const reserved = step.reserved && element("button", {
+      type: "button", "aria-pressed": String(this.showsReserved), title: "What PyTorch holds of the card: hatched is cached and free. Press to draw it, or not",
+      onclick: () => { this.reserved = !this.showsReserved; this.draw(); this.focusLegend("reserved"); },
+    }, element("i", { class: "memlab-hatched" }), "reserved");
     this.legend.replaceChildren(...[...step.series.keys()].filter((name) => !shown.hidden.includes(name)).map((name) =>
       element("button", {
         type: "button", "aria-pressed": String(this.alone === name), title: `${plural(name)}: ${MEANINGS[name]}. Press to see them alone, or all again`,
-        onclick: () => { this.alone = this.alone === name ? null : name; this.draw(); this.focusLegend(name); },
-      }, element("i", { style: `background:${colorOf(name)}` }), plural(name))));
+        onclick: () => { this.alone = this.alone === name ? null : name; this.draw(); this.focusLegend(plural(name)); },
+      }, element("i", { style: `background:${colorOf(name)}` }), plural(name))), ...[reserved].filter(Boolean));
     this.why.textContent = shown.why; // in Present, where the sentence has no room
     this.differences();
   }
@@ -148,8 +157,8 @@ class Picture {
     return `beside A: ${[...settings, ...origin].join(", ") || "the same settings"}`;
   }
 
-  focusLegend(name) {
-    [...this.legend.children].find((button) => button.textContent === plural(name))?.focus();
+  focusLegend(text) {
+    [...this.legend.children].find((button) => button.textContent === text)?.focus();
   }
 
   limitWords() {
@@ -227,7 +236,8 @@ class Picture {
     const { oom } = step.trace;
     const failed = oom && moment === step.count ? `${oom.phase} of ${oom.module || oom.op}` : step.placeOf(moment);
     const title = [asked ? at : summit, failed].filter(Boolean).join(" · ");
-    const known = element("span", { class: "memlab-count" }, alive.length ? ` in ${counted(alive.length, "tensor")}` : "");
+    const held = this.showsReserved && !this.alone ? `; reserved: ${formatBytes(step.reserved[moment])}` : "";
+    const known = element("span", { class: "memlab-count" }, `${alive.length ? ` in ${counted(alive.length, "tensor")}` : ""}${held}`);
     const rows = this.alone ? this.kinds(alive, moment, asked) : this.categories(alive, moment, asked);
     this.answer.replaceChildren(
       element("code", {}, this.lineAt(moment).trim()), // where the code has no room

@@ -21,6 +21,9 @@ class Step {
       this.allocated[m] = this.allocated[m - 1] + events.bytes[m - 1];
       this.seconds[m] = events.seconds[m - 1];
     }
+    // What is held from the driver, with what is cached and free; null where nothing is, as on a CPU.
+    this.reserved = trace.reserved.length ? new Float64Array(this.count + 1) : null;
+    trace.reserved.forEach(([place, bytes]) => this.reserved.fill(bytes, place));
     this.peakAt = this.allocated.indexOf(largestOf(this.allocated));
     this.peak = this.allocated[this.peakAt];
     this.total = Math.max(trace.likely_seconds ?? 0, this.seconds[this.count]); // the step on show may be the first, which sets up
