@@ -183,8 +183,8 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
     (
         _cuda,
         {
-            "_lazy_init": _memory("initialize"),
-            "init": _memory("initialize"),
+            "_lazy_init": _use,
+            "init": _use,
             "is_available": _always(True),
             "is_initialized": _always(True),
             "is_bf16_supported": lambda including_emulation=True: including_emulation or current().card.bf16,

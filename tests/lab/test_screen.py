@@ -37,6 +37,7 @@ def test_a_view_is_its_step_with_its_words():
         "why": "",
         "seconds": 0.0618,
         "limits": [[15 * GIB, "T4 · 15.0 GiB", "the T4"]],
+        "is_idle": False,
         "hidden": [],
         "outline": None,
     }
