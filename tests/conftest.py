@@ -1,5 +1,6 @@
 """Settings that hold for every test."""
 
+import gc
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+from memlab.garbage import freeze_for_good
 from memlab.kernels.shared import shared_processes
 
 # The smallest sizes, for the tests and for the kernels that run the notebooks.
@@ -44,6 +46,20 @@ hypothesis.settings.register_profile(
     "memlab", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("memlab")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Thousands of tests are some 800,000 objects that stay: Python's collector looks at them neither while they are
+    made nor at the end of each run that a test measures, which takes it as long as the run. As in a kernel.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        freeze_for_good()
+
 
 # Another seed must be as good: MEMLAB_TEST_SEED=7 pytest tests
 SEED = int(os.environ.get("MEMLAB_TEST_SEED", "0"))

@@ -9,8 +9,9 @@ from memlab.garbage import freeze_for_good, frozen
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
     monkeypatch.setattr(garbage, "_for_good", False)
-    yield
     gc.unfreeze()
+    yield
+    gc.freeze()  # as tests/conftest.py has left it
 
 
 def test_what_was_there_before_is_frozen_for_a_while():
