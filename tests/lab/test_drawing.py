@@ -299,6 +299,16 @@ def test_what_is_reserved_is_drawn_for_who_asks_for_it_and_not_beside_a_category
     assert "reserved" not in draw(trace_of(10))["legend"]
 
 
+def test_beside_a_the_difference_of_what_is_reserved_is_told_where_that_is_drawn(draw, browser):
+    a, b = (replace(trace_of(10), reserved=((0, held),), peak_reserved=held) for held in (14 * MIB, 20 * MIB))
+    draw(b, a, reserved=True)
+    assert "reserved+6.00 MiB" in browser.locator(".memlab-difference").text_content()
+    draw(a, a, reserved=True)
+    assert "reservedsame" in browser.locator(".memlab-difference").text_content()
+    draw(b, a)
+    assert "reserved" not in browser.locator(".memlab-difference").text_content()
+
+
 def test_a_request_that_failed_stands_on_what_is_reserved_where_that_is_drawn(draw, browser):
     trace = replace(trace_of(4, OOM), reserved=((0, 10 * MIB),), peak_reserved=10 * MIB)
     foot = """() => {

@@ -208,6 +208,11 @@ class Picture {
     const rows = changes.map(([name, change]) =>
       row(signed(change), element("i", { style: `background:${colorOf(name)}` }), plural(name)));
     if (changes.length < known.length) rows.push(row(rest ? signed(rest) : "same", changes.length ? "all else" : "every category"));
+    const held = [step, a.step].map(({ trace }) => trace.peak_reserved);
+    if (this.showsReserved && held.every(Boolean)) {
+      const change = held[0] - held[1];
+      rows.push(row(change ? signed(change) : "same", element("i", { class: "memlab-hatched" }), "reserved"));
+    }
     this.difference.replaceChildren(element("table", {}, element("caption", {}, "B against A, at their peaks"), element("tbody", {}, ...rows)));
   }
 
