@@ -8,6 +8,7 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from memlab.patching import Change, Patches
 from memlab.script.plan import ACCUMULATE, NEEDS
-from memlab.vgpu.refusals import where
+from memlab.vgpu.refusals import readers_frame, where
 
 BUDGET = 0.5  # of the activations that a compiled block would keep
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
@@ -38,6 +39,8 @@ class Edits:
         self._inside: dict[int, ExitStack] = {}  # contexts of the models that are at work
         self._known: set[int] = set()  # models that were seen, and their parts
         self._waits = False  # for the second batch, with the gradients of the first
+        self._built_by = ""  # the line that makes the first optimizer: the model is there, and no step has run
+        self._variables: dict[int, str] = {}  # what modules are called there, by id
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -60,9 +63,11 @@ class Edits:
             optim = importlib.import_module(f"{NEEDS['adam8bit']}.optim")
             for name in ("Adam", "AdamW"):
                 yield torch.optim, name, self._replaced(name, getattr(optim, f"{name}8bit"))
+        init = torch.optim.Optimizer.__init__
         if ACCUMULATE in self._names:
-            yield torch.optim.Optimizer, "__init__", self._step_later(torch.optim.Optimizer.__init__)
+            init = self._step_later(init)
             yield nn.Module, "zero_grad", self._unless_waiting(nn.Module.zero_grad)
+        yield torch.optim.Optimizer, "__init__", self._noticed(init)
 
     def _tell(self, line: str) -> None:
         if line not in self.lines:
@@ -76,6 +81,23 @@ class Edits:
             init(optimizer, *args, **kwargs)
 
         return initialised
+
+    def _noticed(self, init: Callable[..., None]) -> Callable[..., None]:
+        def initialised(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            frame = readers_frame()
+            if not self._built_by and frame is not None:
+                self._built_by, self._variables = where(), dict(_modules_in(frame))
+            init(optimizer, *args, **kwargs)
+
+        return initialised
+
+    @property
+    def _once(self) -> str:
+        """Where a line stands that is to run once: not where the model is called, for that is in every step."""
+        return f"before {self._built_by or where()}"
+
+    def _name_of(self, model: nn.Module) -> str:
+        return self._variables.get(id(model), "model")
 
     def _step_later(self, init: Callable[..., None]) -> Callable[..., None]:
         """An optimizer that steps each second time; PyTorch's schedulers and scalers call what it has itself."""
@@ -117,24 +139,26 @@ class Edits:
             if "compile" in self._names:
                 self._compile(module)
         if id(module) in self._inside:
-            for context in self._contexts():
+            for context in self._contexts(self._name_of(module)):
                 self._inside[id(module)].enter_context(context)
 
     def _leave(self, module: nn.Module, *rest: Any) -> None:
         if id(module) in self._inside:
             self._inside[id(module)].close()
 
-    def _contexts(self) -> Iterator[AbstractContextManager[Any]]:
+    def _contexts(self, model: str) -> Iterator[AbstractContextManager[Any]]:
         if "autocast" in self._names:
             dtype, scaled = torch.bfloat16, ""
             if not torch.cuda.is_bf16_supported(including_emulation=False):
                 dtype, scaled = torch.float16, ", and the loss through a torch.amp.GradScaler"
             self._tell(
-                f"before {where()}: model.forward = torch.autocast('cuda', dtype={dtype})(model.forward){scaled}"
+                f"{self._once}: {model}.forward = torch.autocast('cuda', dtype={dtype})({model}.forward){scaled}"
             )
             yield torch.autocast("cuda", dtype=dtype)
         if "offload" in self._names:
-            self._tell(f"{where()}: the model's call within `with torch.autograd.graph.save_on_cpu(pin_memory=True):`")
+            self._tell(
+                f"{where()}: the call of {model} within `with torch.autograd.graph.save_on_cpu(pin_memory=True):`"
+            )
             yield torch.autograd.graph.save_on_cpu(pin_memory=True)
 
     def _checkpoint(self, model: nn.Module) -> None:
@@ -142,10 +166,12 @@ class Edits:
         for name in ("activation_checkpointing", "gradient_checkpointing"):  # transformers from 5.23 on, and before
             if hasattr(inner, f"{name}_enable"):
                 getattr(inner, f"{name}_enable")(**{f"{name}_kwargs": {"use_reentrant": False}})
-                self._tell(f"before {where()}: model.{name}_enable({name}_kwargs={{'use_reentrant': False}})")
+                call = f"{self._name_of(model)}.{name}_enable({name}_kwargs={{'use_reentrant': False}})"
+                self._tell(f"{self._once}: {call}")
                 return
         wrapped = "functools.partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)"
-        for block in self._blocks(model, f"block.forward = {wrapped}"):
+        imports = "import functools, torch.utils.checkpoint"
+        for block in self._blocks(model, f"block.forward = {wrapped}  # {imports}"):
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
 
     def _compile(self, model: nn.Module) -> None:
@@ -161,8 +187,24 @@ class Edits:
         """The blocks of the model, each of which is changed."""
         found = dict(_stacks(model))
         if found:
-            self._tell(f"before {where()}: for block in [{', '.join(f'*model.{path}' for path in found)}]: {change}")
+            stacks = ", ".join(f"*{self._name_of(model)}{_written(path)}" for path in found)
+            self._tell(f"{self._once}: for block in [{stacks}]: {change}")
         return [block for stack in found.values() for block in stack]
+
+
+def _modules_in(frame: FrameType) -> Iterator[tuple[int, str]]:
+    """The modules that a frame's variables hold, by id, each with its name there; ``self.model`` too."""
+    outer, inner = frame.f_globals, frame.f_locals
+    own = getattr(inner.get("self"), "__dict__", {})
+    parts = {**own, **own.get("_modules", {})}
+    for name, value in [*outer.items(), *((f"self.{name}", value) for name, value in parts.items()), *inner.items()]:
+        if isinstance(value, nn.Module):
+            yield id(value), name
+
+
+def _written(path: str) -> str:
+    """The path of a part as Python has it: ``"1.blocks"`` is ``"[1].blocks"``; of the whole model, nothing."""
+    return "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in path.split(".") if part)
 
 
 def _stacks(model: nn.Module) -> Iterator[tuple[str, list[nn.Module]]]:

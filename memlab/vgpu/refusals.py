@@ -69,6 +69,12 @@ def _place(error: BaseException | None, frame: FrameType | None = None) -> tuple
     return next(own, ("", 0))
 
 
+def readers_frame() -> FrameType | None:
+    """Return the innermost frame of the user's code that is running, None if none is."""
+    frames = (frame for frame, _ in traceback.walk_stack(None))
+    return next((frame for frame in frames if is_readers_own(frame.f_code.co_filename)), None)
+
+
 @cache
 def is_readers_own(file: str) -> bool:
     """Return True if code is the reader's own: not Python's, nor installed, nor memlab's. A notebook's cells are."""

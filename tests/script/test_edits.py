@@ -80,9 +80,54 @@ def test_several_at_once(peaks):
     assert len(lines) == 3
 
 
+NET = """
+    import functools
+    import torch
+    from torch import nn
+
+    class Task:
+        def __init__(self):
+            self.net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(6)]).to("cuda")
+            {change}
+            self.optimizer = torch.optim.AdamW(self.net.parameters())
+
+        def loss(self, x):
+            return self.net(x).square().mean()
+
+    task = Task()
+    for step in range(10):
+        for micro_batch in range(3):
+            task.loss(torch.ones(4096, 64, device="cuda")).backward()
+        task.optimizer.step()
+        task.optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("edit", ["checkpointing", "autocast"])
+def test_the_line_runs_once_where_the_model_has_its_name_and_does_what_was_predicted(run_script, edit):
+    run, edits = run_script(NET.format(change="")), Edits([edit])
+    with edits.applied():
+        trace = run.complete()
+    (line,) = edits.lines
+    place, _, change = line.partition(": ")
+    assert place == "before script.py:10"  # the optimizer's
+    by_hand = run_script(NET.format(change=change.partition(", and the loss")[0])).complete()
+    assert [step.peak_allocated for step in by_hand.steps] == [step.peak_allocated for step in trace.steps]
+
+
+def test_without_an_optimizer_the_line_stands_where_the_model_is_called(run_script):
+    script = NET.replace("torch.optim.AdamW(self.net.parameters())", "[]")
+    script = script.replace("task.optimizer.step()", "pass").replace("task.optimizer.zero_grad()", "pass")
+    run, edits = run_script(script.format(change="")), Edits(["autocast"])
+    with edits.applied():
+        run.complete()
+    (line,) = edits.lines
+    assert line.startswith("before script.py:13: model.forward = ")
+
+
 def test_a_line_names_its_place(peaks):
     _, (line,) = peaks(["checkpointing"])
-    assert line.startswith("before script.py:20: for block in [*model.1]: block.forward = functools.partial(")
+    assert line.startswith("before script.py:17: for block in [*model[1]]: block.forward = functools.partial(")
 
 
 def test_nothing_is_left_behind(peaks):
