@@ -93,7 +93,7 @@ class Edits:
 
     @property
     def _once(self) -> str:
-        """Where a line stands that is to run once: not where the model is called, for that is in every step."""
+        """The place of a line that is to run once: not where the model is called, for that is in every step."""
         return f"before {self._built_by or where()}"
 
     def _name_of(self, model: nn.Module) -> str:

@@ -293,6 +293,17 @@ def sharding_propagator() -> Any:
     return getattr(module, "ShardingPropagator", None)
 
 
+def makers_of_buckets() -> Iterator[tuple[Any, str]]:
+    """Yield what makes the buckets of DistributedDataParallel, as the names of methods with their classes.
+
+    Lost without the names: where memory runs out before a bucket is sent, buckets are taken for inputs or activations.
+    """
+    reducer = getattr(torch.distributed, "Reducer", None)
+    for owner, name in ((torch.nn.parallel.DistributedDataParallel, "_ddp_init_helper"), (reducer, "_rebuild_buckets")):
+        if hasattr(owner, name):
+            yield owner, name
+
+
 def size_of_group(group: Any) -> int:
     """Return the number of ranks in a collective, by its process group: the name of one, or the object in C++.
 

@@ -97,6 +97,7 @@ class Storages:
     """
 
     is_real = True  # one that stands in for a card follows tensors without numbers
+    born_as: Category | None = None  # the category of what is allocated now, where that is known
     loop: Callable[[], FrameType | None] = staticmethod(lambda: None)  # the frame of the training loop
 
     _phase: Phase
@@ -217,6 +218,7 @@ class Storages:
         return ref
 
     def _begin(self, record: Record) -> None:
+        record.resident = self.born_as
         self._take(record)
         self._records.append(record)
         record.step = self.steps

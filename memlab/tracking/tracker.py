@@ -19,6 +19,7 @@ from memlab.errors import Stopped
 from memlab.oom import OutOfMemory, asked_bytes, is_out_of_memory
 from memlab.trace import Event, Storage
 from memlab.tracking import compiling, randomness
+from memlab.tracking.buckets import MADE
 from memlab.tracking.flops import FlopCounter
 from memlab.tracking.inplace import in_place
 from memlab.tracking.internals import (
@@ -125,6 +126,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._optimizers.start()
         self._hooks = ExitStack()
         self._hooks.enter_context(SEEN)
+        self._hooks.enter_context(MADE)
         self._hooks.enter_context(UNSEEN)
         self._hooks.enter_context(READ)
         self._watches_compiler = False

@@ -291,3 +291,22 @@ def test_a_sharded_weight_that_two_layers_share_takes_bytes_once():
     for tied in (True, False):
         predict(train, world_size=2, tied=tied)
     assert allocated == {True: 4 * 64 * 64 // 2, False: 2 * 4 * 64 * 64 // 2}
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_where_memory_runs_out_before_a_bucket_is_sent_buckets_are_communication(last):
+    """In the first step, and in the second, which has made its buckets anew."""
+
+    def train(device):
+        model = DistributedDataParallel(MLP(DEPTH, WIDTH).to(device))
+        for step in range(last + 1):
+            out = model(torch.ones(8, WIDTH, device=device))
+            if step == last:
+                torch.empty(2**40, device=device)
+            loss = out.square().mean()
+            loss.backward()
+            yield loss
+
+    trace = predict(train, world_size=8)
+    assert trace.oom is not None
+    assert trace.timeline[Category.COMMUNICATION][-1] == PARAMETERS
