@@ -5,7 +5,8 @@ of its relatives for AMD and Apple.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from memlab.errors import BadValue
 from memlab.text import capital
@@ -26,12 +27,22 @@ _FIGURES = {
 }
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 _ANCHOR = re.compile(r"ried to allocate:? \d")
-# Of messages without figures: what each is the reason for. The first in a text counts.
+_GPU = re.compile(r"GPU (\d+)(?: has a total|;)")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in \S+')
+_LIBRARY = re.compile(r"/(?:site-packages|dist-packages|torch|lib/python[\d.]+)/")
+_OPTIMIZER = re.compile(r"/(?:torch|bitsandbytes)/optim/")
+# Of messages without figures: what each is the reason for. The first in a text counts, "unknown" only alone.
 _WITHOUT_FIGURES = {
     "shared memory": re.compile(r"killed by signal: Bus error|insufficient shared memory"),
     "worker": re.compile(r"DataLoader worker.{0,40}(killed by signal: Killed|exited unexpectedly)"),
+    "killed": re.compile(
+        r"oom[-_ ]?kill|Killed process|exit ?code:? -9\b|SIGKILL|\b\d+ Killed\b|(?:^| )Killed$", re.IGNORECASE
+    ),
     "host": re.compile(r"can(?:not|'t) allocate memory", re.IGNORECASE),
-    "library": re.compile(r"CU[A-Z]+_STATUS_ALLOC_FAILED"),
+    "library": re.compile(
+        r"CU[A-Z]+_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)|find a valid cuDNN algorithm|unable to find an engine|"
+        r"Failed to CUDA [cm]alloc"
+    ),
     "unknown": re.compile(r"out of memory|OUT_OF_MEMORY", re.IGNORECASE),
 }
 _OLD = re.compile(rf"{_SIZE} already allocated")  # as PyTorch wrote before 2.1, which has expandable segments
@@ -52,12 +63,16 @@ _REASONS = {
         "A worker process of the DataLoader was ended, mostly by Linux because the host's memory was full, not the "
         "GPU's: `dmesg` then tells of oom-kill."
     ),
+    "killed": (
+        "The process was ended from outside, mostly by Linux because the host's memory was full, not the GPU's: "
+        "`dmesg`, or the log of the job, then tells of oom-kill."
+    ),
     "shared memory": (
         "Workers of a DataLoader hand their batches over in shared memory, /dev/shm, and that was full: it is the "
         "host's, not the GPU's, and a container has 64 MiB of it where nobody asked for more."
     ),
 }
-_WHOLE = {"worker", "shared memory"}  # which say all: no allocator of PyTorch's has told anything
+_WHOLE = {"worker", "killed", "shared memory"}  # which say all: no allocator of PyTorch's has told anything
 EXPANDABLE = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before Python starts"
 _ADVICE = {
     "full": (
@@ -96,6 +111,11 @@ _ADVICE = {
         "Load checkpoints with mmap=True, and models on the meta device first (notebook 11).",
         "Check that nothing meant for the GPU stayed on the CPU.",
     ),
+    "killed": (
+        "Look what the host holds: whole data sets and checkpoints, workers, what is offloaded (notebooks 11, 12).",
+        "Load checkpoints with mmap=True, and on one rank at a time: each process has a copy of its own.",
+        "Give the container, or the job, more memory: with `docker run --memory`, or SLURM's `--mem`.",
+    ),
     "worker": (
         "Use fewer workers, or a smaller prefetch_factor: each holds batches of its own (notebook 12).",
         "Keep names and labels in an array, not in a Python list: each forked worker copies a list as it reads it.",
@@ -124,6 +144,14 @@ _FOR_OLD = (
 )
 
 
+# Instead of what is said of a full card, where the optimizer made its state: the activations are gone by then.
+_FOR_OPTIMIZER = (
+    "Take a leaner optimizer: of 8 bits, fused, or one that keeps less for each weight (notebook 10).",
+    "Train fewer weights (09), or share their state among cards (18); offload it where time does not matter (11).",
+    "A smaller batch hardly helps: the activations were free already when the optimizer made its state.",
+)
+
+
 @dataclass(frozen=True)
 class Explanation:
     """The figures of an out-of-memory message, in bytes, None where it does not say.
@@ -135,8 +163,12 @@ class Explanation:
         unallocated: held by PyTorch between them.
         others: what neither is free nor held by this process's PyTorch.
         reason: ``"full"``, ``"fragmentation"``, ``"other processes"``, ``"larger than the card"``, ``"limit"``,
-            ``"refused"``, ``"host"``, ``"worker"``, ``"shared memory"``, ``"library"`` or ``"unknown"``.
+            ``"refused"``, ``"host"``, ``"killed"``, ``"worker"``, ``"shared memory"``, ``"library"`` or ``"unknown"``.
         is_old: whether the message is of a PyTorch before 2.1.
+        gpu: the number of the card.
+        line: of the user's code, ``"train.py:12"``, by the traceback before the message; ``""`` without one.
+        in_optimizer: whether the traceback ends in an optimizer.
+        messages: how many different ones the text has, of which this is the last.
     """
 
     asked: int | None
@@ -147,6 +179,10 @@ class Explanation:
     others: int | None
     reason: str
     is_old: bool = False
+    gpu: int | None = None
+    line: str = ""
+    in_optimizer: bool = False
+    messages: int = 1
 
     @property
     def paragraph(self) -> str:
@@ -168,13 +204,26 @@ class Explanation:
                 "so the card is full of tensors: what is free is enough in all, but in small pieces between them, as "
                 "every full card has"
             )
-        return (
-            f"PyTorch asked for {asked}. {figures}, {reason}." if figures else f"PyTorch asked for {asked}, {reason}."
-        )
+        told = f". {figures}, {reason}" if figures else f", {reason}"
+        return " ".join(filter(None, (f"PyTorch asked for {asked}{told}.", self._place)))
+
+    @property
+    def _place(self) -> str:
+        """Say where it was, in a sentence, as far as the text has more than the message."""
+        parts = [
+            f"at {self.line}" if self.line else "",
+            "in the optimizer" if self.in_optimizer else "",
+            f"on GPU {self.gpu}" if self.gpu is not None and (self.gpu or self.messages > 1) else "",
+            f"the last of {self.messages} different messages in the text" if self.messages > 1 else "",
+        ]
+        known = ", ".join(filter(None, parts))
+        return known and f"That was {known}."
 
     @property
     def advice(self) -> tuple[str, ...]:
         """List what to do, in this order."""
+        if self.reason == "full" and self.in_optimizer:
+            return _FOR_OPTIMIZER
         first, *others = _ADVICE[self.reason]
         return (_FOR_OLD if self.is_old and self.reason == "fragmentation" else first, *others)
 
@@ -191,7 +240,7 @@ class Explanation:
 
 
 def explain(text: str) -> Explanation:
-    """Explain the first out-of-memory message in a text, such as the end of a log.
+    """Explain the last out-of-memory message in a text, such as the end of a log: what came before was survived.
 
     Memory is fragmented where what is free and what PyTorch holds unallocated would be enough together, and the latter
     is more than the crumbs of every full card: at least a twentieth of what is allocated.
@@ -202,16 +251,35 @@ def explain(text: str) -> Explanation:
     plain = re.sub(r"\[rank\d+\]:", " ", text)
     plain = " ".join(plain.split())
     places = [match.start() for match in _ANCHOR.finditer(plain)]
-    if places:
-        end = places[1] if len(places) > 1 else len(plain)
-        return _from_figures(plain[max(0, places[0] - 200) : end])
     matches = {reason: pattern.search(plain) for reason, pattern in _WITHOUT_FIGURES.items()}
     found = {reason: match.start() for reason, match in matches.items() if match}
+    if places and found.get("killed", 0) < places[-1]:
+        ends = [*places[1:], len(plain)]
+        figures = [_from_figures(plain[_start(plain, place) : end]) for place, end in zip(places, ends, strict=True)]
+        before = plain[places[-2] if len(places) > 1 else 0 : places[-1]]
+        return replace(figures[-1], messages=len(set(figures)), **_traced(before))
+    if len(found) > 1:
+        found.pop("unknown", None)
     if found:
         return Explanation(None, None, None, None, None, None, min(found, key=lambda reason: found[reason]))
+    last = text.strip().rpartition("\n")[2].strip()
     raise BadValue(
-        f"{plain[:60]!r} has no out-of-memory message in it: give the text of the error, from 'CUDA out of memory' on."
+        f"The text that ends in {last[:80]!r} has no out-of-memory message in it: give the text of the error, from "
+        "'CUDA out of memory' on."
     )
+
+
+def _start(plain: str, place: int) -> int:
+    """Return where the message begins that asks for memory at a place: some have figures before."""
+    earliest = max(0, place - 200)
+    return max(earliest, plain.rfind("out of memory", earliest, place))
+
+
+def _traced(before: str) -> dict[str, Any]:
+    """Return what the traceback before a message says of its place."""
+    frames = [(match[1], match[2]) for match in _FRAME.finditer(before)]
+    own = [f"{file.rpartition('/')[2]}:{line}" for file, line in frames if not _LIBRARY.search(file)]
+    return {"line": own[-1] if own else "", "in_optimizer": bool(frames and _OPTIMIZER.search(frames[-1][0]))}
 
 
 def _from_figures(message: str) -> Explanation:
@@ -226,7 +294,8 @@ def _from_figures(message: str) -> Explanation:
     known = Explanation(asked, capacity, free, allocated, unallocated, others, "full")
     foreign = _foreign(message, found["process"], (allocated or 0) + (unallocated or 0), others or 0)
     reason = _reason(known, found["allowed"], foreign, message)
-    return Explanation(asked, capacity, free, allocated, unallocated, others, reason, bool(_OLD.search(message)))
+    gpu = _GPU.search(message)
+    return replace(known, reason=reason, is_old=bool(_OLD.search(message)), gpu=int(gpu[1]) if gpu else None)
 
 
 def _foreign(message: str, process: int | None, reserved: int, others: int) -> int:

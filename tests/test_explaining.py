@@ -1,6 +1,7 @@
 """Out-of-memory messages from people's logs, each with its source, explained."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,14 @@ SAID = [
     ("RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you "
      "tried to allocate 9663676416 bytes. Error code 12 (Cannot allocate memory)", "PyTorch's own words", "host"),
     ("OSError: [Errno 12] Cannot allocate memory", "Python's own words", "host"),
+    ("slurmstepd: error: Detected 1 oom_kill event in StepId=4311902.0. Some of the step tasks have been OOM Killed.\n"
+     "srun: error: gpu-a-14: task 0: Out Of Memory", "SLURM's own words", "killed"),
+    ("Out of memory: Killed process 21133 (python) total-vm:98211224kB, anon-rss:62211340kB", "Linux's own words",
+     "killed"),
+    ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: exitcode: -9 (pid: 4122) Signal 9 (SIGKILL)",
+     "torchrun's own words", "killed"),
+    ("RuntimeError: Unable to find a valid cuDNN algorithm to run convolution", "PyTorch's own words, of cuDNN",
+     "library"),
     ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
      "PyTorch's own words, of cuBLAS", "library"),
 ]  # fmt: skip
@@ -126,8 +135,39 @@ def test_crumbs_that_would_be_enough_together_do_not_make_a_full_card_fragmented
 
 def test_a_message_is_found_in_a_log_however_it_is_broken():
     text = SAID[7][0].replace(" of ", "\n of\t")
-    log = f"Epoch 1: 100 it/s\nTraceback (most recent call last):\n  File ...\n{text}\n\n{SAID[0][0]}"
+    log = f"Epoch 1: 100 it/s\nTraceback (most recent call last):\n  File ...\n{text}\n\nKilling the others"
     assert explain(log) == explain(SAID[7][0])
+
+
+def test_of_several_messages_the_last_is_explained_and_the_others_are_counted():
+    caught, fatal = SAID[10][0], SAID[7][0].replace("GPU 0", "GPU 3")
+    found = explain(f"{caught}\nretrying with batch size 4\nstep 4000\n{fatal}\n{fatal}")
+    assert replace(found, messages=1, gpu=0) == explain(SAID[7][0])
+    assert found.paragraph.endswith("That was on GPU 3, the last of 2 different messages in the text.")
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/me/train.py", line 188, in <module>
+    trainer.train()
+  File "/usr/lib/python3.10/dist-packages/transformers/trainer.py", line 1916, in _inner_training_loop
+    self.optimizer.step()
+  File "/usr/lib/python3.10/dist-packages/torch/{file}", line 125, in {function}
+"""
+
+
+def test_in_the_optimizer_a_smaller_batch_is_not_the_first_advice():
+    inside = explain(TRACEBACK.format(file="optim/adamw.py", function="_init_group") + SAID[10][0])
+    assert (inside.line, inside.in_optimizer) == ("train.py:188", True)
+    assert inside.paragraph.endswith("That was at train.py:188, in the optimizer.")
+    assert inside.advice[0].startswith("Take a leaner optimizer")
+    elsewhere = explain(TRACEBACK.format(file="nn/modules/linear.py", function="forward") + SAID[10][0])
+    assert (elsewhere.line, elsewhere.in_optimizer) == ("train.py:188", False)
+    assert elsewhere.advice == explain(SAID[10][0]).advice
+
+
+def test_who_is_killed_after_a_message_that_was_caught_is_killed():
+    assert explain(f"{SAID[10][0]}\ncaught\n/bin/sh: line 3: 4122 Killed python train.py").reason == "killed"
+    assert explain(f"oom_kill disabled\n{SAID[10][0]}").reason == "full"
 
 
 def test_what_a_prediction_says_is_understood():

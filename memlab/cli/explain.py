@@ -25,7 +25,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Explain the first message in the log, or the snapshot, or compare both snapshots.
+    """Explain the last message in the log, or the snapshot, or compare both snapshots.
 
     Raises:
         BadValue: there is none, or no such file.

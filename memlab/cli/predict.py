@@ -92,7 +92,7 @@ def _predict_function(args: argparse.Namespace) -> int:
     trace = Run(train, settings, device, steps=args.steps, budget=args.budget).complete()
     if args.snapshot is not None:
         device.save_snapshot(args.snapshot)
-    show(title(args.target, trace), trace, args.json, file_of(args.target))
+    show(title(args.target, trace), trace, args.json, file_of(args.target), room=_room(args))
     _name_snapshot(args.snapshot)
     if trace.oom:
         needed = Run(train, settings, VirtualGpu(args.gpu, is_endless=True, **options), steps=args.steps).complete()
@@ -103,21 +103,27 @@ def _predict_function(args: argparse.Namespace) -> int:
 def _predict_script(args: argparse.Namespace) -> int:
     from memlab.script.child import ask
     from memlab.script.plan import MEND_FIRST, plan
-    from memlab.vgpu.lookup import find_card
 
     launch = _launch(args)
     script, world_size = launch.command, launch.world_size if args.world_size is None else args.world_size
     options = {"gpu": args.gpu, "ranks": (world_size, 0), "until": args.until} | _assumed(args)
     answer = ask(script, **options, steps=args.steps, budget=args.budget, snapshot=args.snapshot)
-    show(repr(script), answer.trace, args.json, script.path.name)
+    room = _room(args)
+    show(repr(script), answer.trace, args.json, script.path.name, room=room)
     _name_snapshot(args.snapshot)
     if answer.trace.oom and answer.fault:
         print(MEND_FIRST)
     elif answer.trace.oom:
-        room = find_card(args.gpu).room if args.budget is None else parse_bytes(args.budget)
         for line in plan(script, answer, **options, room=room, tell=_tell):
             print(line, flush=True)
     return 0
+
+
+def _room(args: argparse.Namespace) -> int:
+    """Return the bytes that there are: of the card, or of the budget."""
+    from memlab.vgpu.lookup import find_card
+
+    return find_card(args.gpu).room if args.budget is None else parse_bytes(args.budget)
 
 
 def _assumed(args: argparse.Namespace) -> dict[str, Any]:
