@@ -32,7 +32,7 @@ WORTH_HAVING = 0.99  # of the peak without it
 WHAT_IS_LEFT = (
     "Other ways: train fewer weights (notebook 09), keep them in 16 or 4 bits (05, 21), share them among cards (18)."
 )
-MEND_FIRST = "Mend that first: with it, what fits for a while runs out later, so no other change is tried."
+MEND_FIRST = "Mend that first: as long as it is there, no other change is tried."
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,7 @@ class Plan:
         edits = EVALUATING if evaluates else EDITS
         self._lacking = [name for name in edits if name in NEEDS and find_spec(NEEDS[name]) is None]
         self._moves = [Move(edit=name) for name in edits if name not in self._lacking]
+        self._has_batch = any("batch" in option.name for option in options)
         values = leaner(list(options), evaluates=evaluates)
         self._moves += [Move(option, value) for option, value in values[:MOST_OPTIONS]]
         accumulated = (option for option in options if re.search("accum", option.name) and type(option.value) is int)
@@ -182,6 +183,8 @@ class Plan:
             yield f"What helps, too, and does not suffice alone: {listed(sizes)}."
         if not fits:
             yield WHAT_IS_LEFT
+        if not fits and not self._has_batch:
+            yield "Not tried: a smaller batch. The script has no option for it: give it one, and predict again."
         for name in self._lacking:
             yield f"Not tried: {name}, which needs {NEEDS[name]}: install it, and predict again."
         useless = [move.name for move, one in zip(moves, found, strict=True) if one not in singles]

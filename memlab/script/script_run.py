@@ -115,7 +115,7 @@ class ScriptRun(Run):
             return ""
         return (
             f"At {self._until.kept_at} the model is called in eval mode with gradients on, so all that a backward "
-            "would need is kept: torch.no_grad() is missing there."
+            "would need is kept: torch.no_grad() is missing in what evaluates."
         )
 
     @property

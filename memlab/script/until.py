@@ -17,7 +17,7 @@ from memlab.errors import BadValue
 from memlab.patching import Change, Patches
 from memlab.script.child import MILESTONES
 from memlab.tracking.modules import is_evaluated
-from memlab.vgpu.refusals import where
+from memlab.vgpu.refusals import where_in_all
 
 
 class Until:
@@ -101,7 +101,7 @@ class Until:
         elif is_evaluated(module):
             self.reached = True
         elif any(parameter.requires_grad for parameter in module.parameters()):
-            self.kept_at = self.kept_at or where()
+            self.kept_at = self.kept_at or where_in_all()
 
     def _leave(self, module: nn.Module, *rest: Any) -> None:
         self._depth -= 1

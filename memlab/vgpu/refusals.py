@@ -69,6 +69,23 @@ def _place(error: BaseException | None, frame: FrameType | None = None) -> tuple
     return next(own, ("", 0))
 
 
+def where_in_all() -> str:
+    """Return the line of the user's code that is running, with the functions that have called it.
+
+    As in ``"train.py:73 in loss, called at train.py:80 in evaluate"``.
+    """
+    walk = ((frame.f_code, line) for frame, line in traceback.walk_stack(None))
+    own = [(code, line) for code, line in walk if is_readers_own(code.co_filename)]
+    end = next((place for place, (code, _) in enumerate(own) if code.co_name == "<module>"), len(own))
+    lines = [
+        f"{Path(code.co_filename).name}:{line}{'' if code.co_name == '<module>' else f' in {code.co_name}'}"
+        for code, line in own[: end + 1]
+        if code.co_name not in ("<listcomp>", "<genexpr>")
+    ]
+    first, *callers = lines or [where()]
+    return f"{first}, called at {', at '.join(callers)}," if callers else first
+
+
 def readers_frame() -> FrameType | None:
     """Return the innermost frame of the user's code that is running, None if none is."""
     frames = (frame for frame, _ in traceback.walk_stack(None))

@@ -115,7 +115,9 @@ def test_an_evaluation_with_gradients_is_told_with_its_line(run_script):
     trace = run.complete()
     assert run.fault in trace.notes
     place = body(WITH_GRADIENTS).splitlines().index("        kept = [model(x.to(device)) for x, in test]", 20)
-    assert run.fault.startswith(f"At script.py:{place + 1} the model is called in eval mode with gradients on, so ")
+    chain = f"script.py:{place + 1} in evaluate_badly, called at script.py:{place + 6},"
+    assert run.fault.startswith(f"At {chain} the model is called in eval mode with gradients on, so ")
+    assert run.fault.endswith("torch.no_grad() is missing in what evaluates.")
     assert [note.partition(" after")[0] for note in trace.notes[:1]] == [run.fault]
 
 
