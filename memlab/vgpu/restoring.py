@@ -2,12 +2,10 @@
 
 A loop may use a module or an optimizer that was made outside of it. In a prediction their tensors become the card's,
 and state is added; afterwards all of it must be gone. So before a prediction begins, everything of PyTorch's that the
-loop can reach (through its closure, the globals that it names, its arguments, and what these hold) is written down, and
-so is the environment, where a loop may set what PyTorch's allocator reads.
+loop can reach (through its closure, the globals that it names, its arguments, and what these hold) is written down.
 """
 
 import functools
-import os
 import sys
 import types
 from collections import OrderedDict, deque
@@ -38,7 +36,6 @@ class Belongings:
         self._classes: list[tuple[Any, type]] = []  # a lazy module changes its own
         self._others: list[tuple[Any, Any]] = []  # containers of anybody else's
         self._tensors: list[_Leaf] = []
-        self._environment = dict(os.environ)
         self._visit(roots)
 
     def restore(self) -> None:
@@ -52,9 +49,6 @@ class Belongings:
                 _refill(container, copy)
         for leaf in self._tensors:
             leaf.restore()
-        for name in os.environ.keys() - self._environment.keys():
-            del os.environ[name]
-        os.environ.update(self._environment)
 
     def _visit(self, roots: tuple[Any, ...]) -> None:
         seen: dict[int, Any] = {}
