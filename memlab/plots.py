@@ -201,8 +201,7 @@ def write_above(axes: Axes, place: float, height: int, text: str) -> None:
 
 def _draw_reserved(axes: Axes, trace: Trace, moments: Sequence[float]) -> int:
     """Hatch what is reserved and free; the most bytes that are reserved."""
-    ends = [place for place, _ in trace.reserved[1:]] + [len(moments)]
-    held = [count for (place, count), end in zip(trace.reserved, ends, strict=True) for _ in range(place, end)]
+    held = trace.reserved_at
     look: dict[str, Any] = {"facecolor": "none", "edgecolor": (QUIET_INK, 0.5), "hatch": "///", "linewidth": 0}
     axes.fill_between(moments, trace.allocated, held, step="post", label="reserved and free", **look)
     axes.step(moments, held, where="post", color=QUIET_INK, linewidth=1)

@@ -157,6 +157,13 @@ class Trace:
         return tuple(accumulate((event.bytes for event in self.events), initial=sum(self.start.values())))
 
     @cached_property
+    def reserved_at(self) -> tuple[int, ...]:
+        """Reserved bytes at the same moments; empty on the CPU."""
+        ends = [place for place, _ in self.reserved[1:]] + [len(self.allocated)] * bool(self.reserved)
+        spans = ((count, end - place) for (place, count), end in zip(self.reserved, ends, strict=True))
+        return tuple(count for count, length in spans for _ in range(length))
+
+    @cached_property
     def seconds(self) -> tuple[float, ...]:
         """Seconds at the start of the X-rayed step and at each event, measured or, in a prediction, estimated."""
         return (0.0, *(event.seconds for event in self.events))

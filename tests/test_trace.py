@@ -107,6 +107,13 @@ def test_the_peak_is_found_and_put_in_words():
     assert SMALL.sentence == "peak 600 B in backward at blocks.3.mlp: 50% activations"
 
 
+def test_what_is_reserved_is_known_at_the_moments_at_which_what_is_allocated_is():
+    trace = replace(SMALL, reserved=((0, 100), (2, 700), (4, 300)))
+    assert trace.reserved_at == (100, 100, 700, 700, 300)
+    assert len(trace.reserved_at) == len(trace.allocated)
+    assert SMALL.reserved_at == ()
+
+
 @pytest.mark.parametrize(("peak", "reserved", "much"), [(4, 5, True), (10, 11.4, False), (0.5, 1, False)])
 def test_much_is_idle_from_a_gib_and_a_part_of_the_peak_on(peak, reserved, much):
     trace = make([(int(peak * GIB), Category.INPUT, Phase.FORWARD, "m")])

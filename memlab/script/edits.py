@@ -86,7 +86,7 @@ class Edits:
         def initialised(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             frame = readers_frame()
             if not self._built_by and frame is not None:
-                self._built_by, self._variables = where(), dict(_modules_in(frame))
+                self._built_by, self._variables = where(frame=frame), dict(_modules_in(frame))
             init(optimizer, *args, **kwargs)
 
         return initialised

@@ -353,8 +353,9 @@ class Tracker(Storages, TorchDispatchMode):
     def _note_reserved(self, reserved: int, first: int | None) -> None:
         """The operator whose events begin with ``first`` has changed what is held from the driver."""
         last, before = self._reserved[-1]
-        grown = first is not None and reserved > before  # for the first thing that it allocates
-        place = max(min(first + 1, len(self._events)) if grown and first is not None else len(self._events), last)
+        end = len(self._events)
+        # It has grown for the first thing that the operator allocates.
+        place = max(last, min(first + 1, end) if first is not None and reserved > before else end)
         if place == last:
             self._reserved.pop()
         self._reserved.append((place, reserved))

@@ -65,8 +65,12 @@ def in_head_of_while() -> bool:
 
 def _place(error: BaseException | None, frame: FrameType | None = None) -> tuple[str, int]:
     walk = reversed([*traceback.walk_tb(error.__traceback__)]) if error else traceback.walk_stack(frame)
-    own = ((frame.f_code.co_filename, line) for frame, line in walk if is_readers_own(frame.f_code.co_filename))
-    return next(own, ("", 0))
+    return next(((frame.f_code.co_filename, line) for frame, line in _readers(walk)), ("", 0))
+
+
+def _readers(walk: Iterable[tuple[FrameType, int]]) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames of the user's code, each with its line."""
+    return ((frame, line) for frame, line in walk if is_readers_own(frame.f_code.co_filename))
 
 
 def where_in_all() -> str:
@@ -74,8 +78,7 @@ def where_in_all() -> str:
 
     As in ``"train.py:73 in loss, called at train.py:80 in evaluate"``.
     """
-    walk = ((frame.f_code, line) for frame, line in traceback.walk_stack(None))
-    own = [(code, line) for code, line in walk if is_readers_own(code.co_filename)]
+    own = [(frame.f_code, line) for frame, line in _readers(traceback.walk_stack(None))]
     end = next((place for place, (code, _) in enumerate(own) if code.co_name == "<module>"), len(own))
     lines = [
         f"{Path(code.co_filename).name}:{line}{'' if code.co_name == '<module>' else f' in {code.co_name}'}"
@@ -88,8 +91,7 @@ def where_in_all() -> str:
 
 def readers_frame() -> FrameType | None:
     """Return the innermost frame of the user's code that is running, None if none is."""
-    frames = (frame for frame, _ in traceback.walk_stack(None))
-    return next((frame for frame in frames if is_readers_own(frame.f_code.co_filename)), None)
+    return next((frame for frame, _ in _readers(traceback.walk_stack(None))), None)
 
 
 @cache

@@ -29,21 +29,15 @@ def test_expandable_segments_follow_the_environment(monkeypatch):
         assert expandable.peak_reserved < ordinary.peak_reserved
 
 
-def reserved_at(trace):
-    """Return the bytes that are reserved at each moment of a step."""
-    ends = [place for place, _ in trace.reserved[1:]] + [len(trace.allocated)]
-    return [count for (place, count), end in zip(trace.reserved, ends, strict=True) for _ in range(place, end)]
-
-
 @pytest.mark.parametrize("allocator", ["", "expandable_segments:True"])
 def test_what_is_reserved_is_known_at_each_moment(monkeypatch, allocator):
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", allocator)
     for train in (train_gpt, train_pieces):
         first, later = predict(train, steps=1), predict(train, steps=3)
         for trace in (first, later):
-            assert all(more >= count for more, count in zip(reserved_at(trace), trace.allocated, strict=True))
+            assert all(more >= count for more, count in zip(trace.reserved_at, trace.allocated, strict=True))
         assert first.reserved[0] == (0, 0)
-        assert max(reserved_at(first)) == first.peak_reserved
+        assert max(first.reserved_at) == first.peak_reserved
         assert later.reserved[0][1] >= first.reserved[-1][1]  # what is free stays
 
 
