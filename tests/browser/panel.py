@@ -67,10 +67,14 @@ class Panel:
         """Run until a step has been measured and drawn, then stop, if the run has not ended by itself."""
         self.press("Run")
         expect(self.box.get_by_text(re.compile("^measured on "))).to_be_visible(timeout=SOON)
-        if self.box.get_by_role("button", name=STOP).count():
+        self.stop()
+        expect(self.box.get_by_role("status").filter(has_text=ENDED)).to_be_visible(timeout=SOON)
+
+    def stop(self) -> None:
+        """End a run, if one is going on. The picture's button "Stop predicting" is another, and shown after 2 s."""
+        if self.box.locator(GO).filter(has_text=STOP).count():
             self.box.locator(GO).focus()
             self.page.keyboard.press("Enter")
-        expect(self.box.get_by_role("status").filter(has_text=ENDED)).to_be_visible(timeout=SOON)
 
     def shoot(self, name: str) -> None:
         """A picture of the page, for whoever asked for it."""

@@ -79,9 +79,7 @@ def type_budget(page: Page, text: str) -> None:
 
 
 def stop_what_runs(page: Page) -> None:
-    if panel(page).get_by_role("button", name=re.compile("^Stop")).count():
-        panel(page).locator(".memlab-go").focus()
-        page.keyboard.press("Enter")
+    Panel(page).stop()
     expect(panel(page).get_by_role("button", name="Run", exact=True)).to_be_visible()
 
 
