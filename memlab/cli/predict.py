@@ -144,7 +144,7 @@ def _read_guesses(words: Sequence[str]) -> dict[str, float]:
 
 
 def _tell(sentence: str) -> None:
-    print(f"memlab: {sentence}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"memlab: {sentence}\n")  # at once: several threads tell
 
 
 def _launch(args: argparse.Namespace) -> "Launch":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from memlab.script.command import Command
 from memlab.script.options import Option
 from memlab.trace import Trace
 
+INTERRUPTED = 130  # the status of a process that Ctrl-C has ended, as a shell has it
 SNAPSHOT = "snapshot.pickle"  # in the folder of the process
 # What a script may be predicted until, and what it has done then.
 MILESTONES = {
@@ -70,6 +72,7 @@ def ask(
 
     Raises:
         MemlabError: what came in the way, see :meth:`memlab.script.Script.predict`.
+        KeyboardInterrupt: Ctrl-C has ended that process, too.
     """
     request: dict[str, Any] = {
         "path": str(script.path),
@@ -79,9 +82,11 @@ def ask(
     }
     request |= {"gpu": gpu, "ranks": ranks, "device": device, "budget": budget, "is_endless": is_endless}
     request |= {"keeps_history": snapshot is not None, "until": until, "edits": edits, "guesses": guesses}
-    request |= {"chosen": chosen}
+    request |= {"chosen": chosen, "values": script.values}
     with tempfile.TemporaryDirectory(prefix="memlab-") as folder:
         status = _run(request | {"folder": folder}, script.environment, Path(folder), is_quiet)
+        if status in (INTERRUPTED, -signal.SIGINT):
+            raise KeyboardInterrupt
         file = Path(folder, "answer.json")
         if not file.is_file():
             raise ScriptFailed(f"{script.__name__} ended its process (status {status}) before its steps were made.")
@@ -90,7 +95,7 @@ def ask(
             raise getattr(errors, answer["error"])(answer["message"])
         if snapshot is not None:
             write_atomically(snapshot, Path(folder, SNAPSHOT).read_bytes())
-    options = tuple(Option(**option) for option in answer["options"])
+    options = tuple(Option(**option | {"choices": tuple(option["choices"])}) for option in answer["options"])
     told = Trace.from_json(answer["trace"]), options, tuple(answer["edits"])
     return Answer(*told, fault=answer["fault"], evaluates=answer["evaluates"])
 

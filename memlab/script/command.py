@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from memlab.errors import BadValue
 from memlab.files import working_folder
-from memlab.script.options import Option, in_source
+from memlab.script.options import Option, in_source, with_constants
 
 
 class Words(list[str]):
@@ -34,6 +34,7 @@ class Command:
     Attributes:
         module: its name, where it is started by that (``python -m``).
         environment: variables that its launcher sets.
+        values: of constants and arguments in its source that are changed, by the keys of their options.
         words: its command line, once it runs.
     """
 
@@ -42,6 +43,7 @@ class Command:
         self.arguments = tuple(map(str, arguments))
         self.module = module
         self.environment: dict[str, str] = {}
+        self.values: dict[str, Any] = {}
         self.words = Words()
         self.__name__ = module or self.path.name
 
@@ -67,6 +69,14 @@ class Command:
         """The same script with more arguments; empty ones are left out."""
         new = copy.copy(self)
         new.arguments = (*self.arguments, *filter(None, words))
+        return new
+
+    def with_option(self, option: Option, value: Any) -> Self:
+        """The same script with another value of an option, on its command line or in its source."""
+        if not option.place:
+            return self.with_words(option.word(value))
+        new = copy.copy(self)
+        new.values = {**self.values, option.key: value}
         return new
 
     def within(self, environment: dict[str, str]) -> Self:
@@ -111,7 +121,8 @@ class Command:
             is_package = self.path.name == "__main__.py"
             main.__package__ = self.module if is_package else self.module.rpartition(".")[0]
             main.__spec__ = find_spec(f"{self.module}.__main__" if is_package else self.module)
-        exec(compile(self.path.read_bytes(), str(self.path), "exec", dont_inherit=True), main.__dict__)
+        source = with_constants(self.path, self.values) if self.values else self.path.read_bytes()
+        exec(compile(source, str(self.path), "exec", dont_inherit=True), main.__dict__)
 
 
 def _checked(path: Path) -> Path:

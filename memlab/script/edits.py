@@ -6,6 +6,7 @@ They are tried in predictions (:mod:`memlab.script.plan`). What a script does al
 import functools
 import importlib
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
@@ -34,7 +35,7 @@ class Edits:
     """
 
     def __init__(self, names: Sequence[str]):
-        self._names = names
+        self._names = list(names)
         self.lines: list[str] = []
         self._inside: dict[int, ExitStack] = {}  # contexts of the models that are at work
         self._known: set[int] = set()  # models that were seen, and their parts
@@ -54,6 +55,20 @@ class Edits:
             undo.callback(hooks.register_module_forward_hook(self._leave, always_call=True).remove)
             undo.enter_context(Patches(self._changes))
             yield
+
+    def leave_to_trainer(self, arguments: Any, call: str) -> None:
+        """Let a Trainer of transformers make what its new ``TrainingArguments`` have a field for, by that field."""
+        fields: dict[str, tuple[str, Any, Any]] = {
+            "checkpointing": ("gradient_checkpointing", True, arguments.gradient_checkpointing),
+            "autocast": ("bf16" if _has_bf16() else "fp16", True, arguments.bf16 or arguments.fp16),
+            "adam8bit": ("optim", "adamw_bnb_8bit", "8bit" in arguments.optim),
+        }
+        for name in fields.keys() & self._names:
+            self._names.remove(name)
+            field, value, is_there = fields[name]
+            if not is_there:
+                setattr(arguments, field, value)
+                self._tell(f"{call}(..., {field}={value!r})")
 
     def _changes(self) -> Iterator[Change]:
         if "fused" in self._names:
@@ -149,16 +164,15 @@ class Edits:
     def _contexts(self, model: str) -> Iterator[AbstractContextManager[Any]]:
         if "autocast" in self._names:
             dtype, scaled = torch.bfloat16, ""
-            if not torch.cuda.is_bf16_supported(including_emulation=False):
+            if not _has_bf16():
                 dtype, scaled = torch.float16, ", and the loss through a torch.amp.GradScaler"
             self._tell(
                 f"{self._once}: {model}.forward = torch.autocast('cuda', dtype={dtype})({model}.forward){scaled}"
             )
             yield torch.autocast("cuda", dtype=dtype)
         if "offload" in self._names:
-            self._tell(
-                f"{where()}: the call of {model} within `with torch.autograd.graph.save_on_cpu(pin_memory=True):`"
-            )
+            what = f"the call of {model}" if _is_called_by_reader() else "this line"
+            self._tell(f"{where()}: {what} within `with torch.autograd.graph.save_on_cpu(pin_memory=True):`")
             yield torch.autograd.graph.save_on_cpu(pin_memory=True)
 
     def _checkpoint(self, model: nn.Module) -> None:
@@ -190,6 +204,18 @@ class Edits:
             stacks = ", ".join(f"*{self._name_of(model)}{_written(path)}" for path in found)
             self._tell(f"{self._once}: for block in [{stacks}]: {change}")
         return [block for stack in found.values() for block in stack]
+
+
+def _has_bf16() -> bool:
+    return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _is_called_by_reader() -> bool:
+    """Return True if the module that is about to run was called in the user's own code, not by a library."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("memlab.", "torch.nn.modules.module")):
+        frame = frame.f_back
+    return frame is not None and frame is readers_frame()
 
 
 def _modules_in(frame: FrameType) -> Iterator[tuple[int, str]]:

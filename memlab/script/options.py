@@ -1,4 +1,8 @@
-"""The options of a script, and which of them may save memory: by their names, before it is tried."""
+"""The options of a script, and which of them may save memory: by their names, before it is tried.
+
+An option is what a script takes on its command line, a constant of its source, or an argument in a call of its source
+(:mod:`memlab.script.keywords`).
+"""
 
 import argparse
 import ast
@@ -9,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_BATCH = r"batch|^bs$"
 _PLAIN = (bool, int, float, str)
 # Names of numbers that bytes go with, the most telling first; and of those that only look so.
 _SIZES = (
-    *("batch", "block|seq|context|length|max_len|tokens", "image|img|crop|resolution|size"),
+    *(_BATCH, "block|seq|context|length|max_len|tokens", "image|img|crop|resolution|size"),
     *("layer|depth|block", "width|hidden|dim|embd|embed|channel|head|rank|features"),
 )
 _EVALUATION = r"eval|test|valid"
@@ -26,32 +31,56 @@ class Option:
     """An option of a script and the value that it had.
 
     Attributes:
-        flag: as in ``"--batch-size"``.
+        flag: as in ``"--batch-size"``; of a constant or an argument, its name.
         value: a number, text, True or False, or None.
         is_switch: it stands alone, and is off without.
         choices: what it may be, if only that.
+        place: the line of the source that has the value, as in ``"train.py:12"``; ``""`` on the command line.
+        call: what is called there with the value as an argument, as in ``"DataLoader"``; ``""`` for a constant.
+        evaluates: an argument of what is used without gradients.
     """
 
     flag: str
     value: Any = None
     is_switch: bool = False
     choices: tuple[str, ...] = ()
+    place: str = ""
+    call: str = ""
+    evaluates: bool = False
 
     @property
     def name(self) -> str:
         """As a setting is named: ``"batch_size"``."""
-        return self.flag.lstrip("-").replace("-", "_")
+        return self.flag.lstrip("-").replace("-", "_").lower()
 
     @property
     def is_of_evaluation(self) -> bool:
-        """True if it is named as one that changes nothing in the training."""
-        return re.search(_EVALUATION, self.name) is not None
+        """True if it is known, or named, as one that changes nothing in the training."""
+        return self.evaluates or re.search(_EVALUATION, self.name) is not None
+
+    @property
+    def is_of_batch(self) -> bool:
+        """True if it is named as the size of a batch."""
+        return re.search(_BATCH, self.name) is not None
+
+    @property
+    def key(self) -> str:
+        """Its line and its name, where it is in the source."""
+        return f"{self.place} {self.flag}"
 
     def word(self, value: Any) -> str:
         """Return the argument on the command line for this value; ``""`` for a switch that is off."""
         if self.is_switch and isinstance(value, bool):
             return self.flag if value else ""
         return f"{self.flag}={value}"
+
+    def told(self, value: Any) -> str:
+        """Tell how it gets this value: the argument on the command line, or the line of the source."""
+        if not self.place:
+            return f"{self.flag} {value}"
+        return (
+            f"{self.place}: {f'{self.call}(..., {self.flag}={value!r})' if self.call else f'{self.flag} = {value!r}'}"
+        )
 
 
 def follow_parsers() -> list[Option]:
@@ -78,9 +107,38 @@ def _of_action(action: argparse.Action, parsed: argparse.Namespace) -> Option:
 
 def of_constants(path: Path, values: Mapping[str, Any]) -> list[Option]:
     """The constants at the top of a script, which some let ``--name=value`` set, with the values that they had."""
-    nodes = (node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.Assign))
-    names = (target.id for node in nodes for target in node.targets if isinstance(target, ast.Name))
+    names = (target.id for target, _ in _constants(path.read_bytes()) if isinstance(target, ast.Name))
     return [Option(f"--{name}", values[name]) for name in names if isinstance(values.get(name), _PLAIN)]
+
+
+def in_constants(path: Path) -> list[Option]:
+    """The constants of a script's source, at the top and in classes; see :func:`with_constants`."""
+    return [
+        Option(target.id, node.value, place=f"{path.name}:{node.lineno}")
+        for target, node in _constants(path.read_bytes())
+        if isinstance(target, ast.Name) and isinstance(node, ast.Constant) and isinstance(node.value, _PLAIN)
+    ]
+
+
+def with_constants(path: Path, values: Mapping[str, Any]) -> ast.Module:
+    """The source of a script in which constants have other values, by the keys of their options."""
+    tree = ast.parse(path.read_bytes(), str(path))
+    for target, node in _constants(tree):
+        key = f"{path.name}:{node.lineno} {getattr(target, 'id', '')}"
+        if isinstance(node, ast.Constant) and key in values:
+            node.value = values[key]
+    return tree
+
+
+def _constants(source: bytes | ast.Module) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each name that gets a value at the top of a script, or in a class there, and the value."""
+    tree = source if isinstance(source, ast.Module) else ast.parse(source)
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    for node in [*tree.body, *(inner for class_ in classes for inner in class_.body)]:
+        if isinstance(node, ast.Assign):
+            yield from ((target, node.value) for target in node.targets)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            yield node.target, node.value
 
 
 def in_source(path: Path) -> Iterator[Option]:

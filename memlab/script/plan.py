@@ -3,9 +3,8 @@
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -30,7 +29,8 @@ MOST_OPTIONS = 4
 MOST_TOLD = 3
 WORTH_HAVING = 0.99  # of the peak without it
 WHAT_IS_LEFT = (
-    "Other ways: train fewer weights (notebook 09), keep them in 16 or 4 bits (05, 21), share them among cards (18)."
+    "Other ways: train fewer weights, as LoRA does (notebook 09), keep them in 16 or 4 bits (notebooks 05 and 21), or "
+    "share them among cards with FSDP (notebook 18)."
 )
 MEND_FIRST = "Mend that first: as long as it is there, no other change is tried."
 
@@ -55,13 +55,13 @@ class Move:
         if self.option is None:
             return self.edit
         if isinstance(self.option.value, bool):
-            return self.option.word(self.value)
+            return self.option.word(self.value) or self.option.flag
         return f"{self.option.flag} {self.option.value} -> {self.value}"
 
     @property
     def is_smaller_batch(self) -> bool:
         """True if it makes a batch smaller, of the training or of the evaluation."""
-        return self.option is not None and "batch" in self.option.name and isinstance(self.value, int)
+        return self.option is not None and self.option.is_of_batch and isinstance(self.value, int)
 
     @property
     def at_first(self) -> "Move":
@@ -115,6 +115,11 @@ class Attempt:
         """True if it processes a batch in several parts."""
         return any(move.batches > 1 for move in self.moves)
 
+    @property
+    def is_slow(self) -> bool:
+        """True if other changes together may be faster: it offloads, or processes a batch in several parts."""
+        return self.shrinks_the_batch or any(move.edit == OFFLOAD for move in self.moves)
+
     def told(self, whole: "Attempt") -> Iterator[str]:
         """The lines that tell it, beside what the script takes as it is."""
         time = ""
@@ -150,16 +155,21 @@ class Plan:
         edits = EVALUATING if evaluates else EDITS
         self._lacking = [name for name in edits if name in NEEDS and find_spec(NEEDS[name]) is None]
         self._moves = [Move(edit=name) for name in edits if name not in self._lacking]
-        self._has_batch = any("batch" in option.name for option in options)
+        self._has_batch = any(option.is_of_batch for option in options)
         values = leaner(list(options), evaluates=evaluates)
         self._moves += [Move(option, value) for option, value in values[:MOST_OPTIONS]]
         accumulated = (option for option in options if re.search("accum", option.name) and type(option.value) is int)
         self._accumulated = next(accumulated, None)
         self._room = room
         self._tell = tell
+        self._is_interrupted = False
 
     def lines(self) -> Iterator[str]:
-        """Yield what the script needs, and with what it fits, the fastest first; then what was tried besides."""
+        """Yield what the script needs, and with what it fits, the fastest first; then what was tried besides.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C has ended it, after what was found until then.
+        """
         whole = self._attempt()
         assert whole is not None  # it has run before
         if whole.fault:
@@ -168,9 +178,10 @@ class Plan:
             return
         yield f"{with_room_enough(whole.peak, whole.reserved, self._room)}."
         moves = [*[Move(edit=EXPANDABLE)] * (whole.peak <= self._room < whole.reserved), *self._moves]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = list(pool.map(partial(self._beside, ()), moves))
-        singles = [one for one in found if one and (one.peak < WORTH_HAVING * whole.peak or self._frees(one, whole))]
+        found = self._each(moves)
+        singles = [
+            one for one in found.values() if one and (one.peak < WORTH_HAVING * whole.peak or self._frees(one, whole))
+        ]
         told = self._ways(singles)
         if fits := any(map(self._fits, told)):
             yield "It fits with one of these, the fastest first (by estimates, for the same number of samples):"
@@ -184,18 +195,49 @@ class Plan:
         if not fits:
             yield WHAT_IS_LEFT
         if not fits and not self._has_batch:
-            yield "Not tried: a smaller batch. The script has no option for it: give it one, and predict again."
+            yield (
+                "Not tried: a smaller batch. No option, constant or DataLoader of the script names one: give it an "
+                "option, and predict again."
+            )
         for name in self._lacking:
             yield f"Not tried: {name}, which needs {NEEDS[name]}: install it, and predict again."
-        useless = [move.name for move, one in zip(moves, found, strict=True) if one not in singles]
-        if useless:
+        if useless := [move.name for move, one in found.items() if one not in singles]:
             yield f"Tried, and of no use here: {listed(useless)}."
+        if self._is_interrupted:
+            rest = [move.name for move in moves if move not in found]
+            yield f"Interrupted, so not tried: {listed([*rest, 'several changes together'])}."
+            raise KeyboardInterrupt
+
+    def _each(self, moves: Sequence[Move]) -> dict[Move, Attempt | None]:
+        """Try each of the moves alone; those that were not when Ctrl-C came are left out."""
+        found: dict[Move, Attempt | None] = {}
+        pool = ThreadPoolExecutor(os.cpu_count())
+        futures = {pool.submit(self._beside, (), move): move for move in moves}
+        try:
+            for future in as_completed(futures):
+                move, one = futures[future], future.result()
+                found[move] = one
+                self._tell(f"{len(found)} of {len(moves)} tried: {self._outcome(move, one)}")
+        except KeyboardInterrupt:
+            self._is_interrupted = True
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # what was found is told before the last process is gone
+        return {move: found[move] for move in moves if move in found}
+
+    def _outcome(self, move: Move, found: Attempt | None) -> str:
+        if found is None:
+            return f"with {move.name} it does not run"
+        fits = "fits" if self._fits(found) else "does not fit"
+        return f"{found.name}, {format_bytes(found.reserved)} reserved, {fits}"
 
     def _ways(self, singles: Sequence[Attempt]) -> list[Attempt]:
         """Those that fit, the fastest first; where none does, those that save the most."""
         fitting = [one for one in singles if self._fits(one)]
-        if not any(one.keeps_the_result and not one.shrinks_the_batch for one in fitting):
-            fitting += filter(None, [self._together(singles)])
+        if not any(one.keeps_the_result and not one.is_slow for one in fitting) and not self._is_interrupted:
+            try:
+                fitting += filter(None, [self._together(singles)])
+            except KeyboardInterrupt:
+                self._is_interrupted = True
         fitting.sort(key=lambda one: (not one.keeps_the_result, one.seconds or 0))
         return (fitting or sorted(singles, key=lambda one: one.peak))[:MOST_TOLD]
 
@@ -243,9 +285,11 @@ class Plan:
         """Predict the script with these changes; None where it does not run so."""
         names, batches = [move.name for move in moves], max((move.batches for move in moves), default=1)
         self._tell(f"trying {listed(names)}" if names else "with room enough")
-        words = [move.option.word(move.value) for move in moves if move.option]
         edits = [move.edit for move in moves if move.edit in EDITS]
-        command = self._command.with_words(*words)
+        options = [(move.option, move.value) for move in moves if move.option]
+        command = self._command
+        for option, value in options:
+            command = command.with_option(option, value)
         if expands := EXPANDABLE in names:
             command = command.within(command.environment | dict([ALLOCATOR]))
         accumulates = batches > 1 and not (self._accumulated and self._accumulated.value > 1)
@@ -257,12 +301,13 @@ class Plan:
         assert trace.peak_reserved is not None
         seconds = trace.likely_seconds and trace.likely_seconds * batches / (1 + accumulates)
         variable = [f"{'='.join(ALLOCATOR)} before it starts"] * expands
-        lines = (*answer.edits, *variable, *self._accumulating(batches))
+        written = [option.told(value) for option, value in options if option.place]
+        lines = (*written, *answer.edits, *variable, *self._accumulating(batches))
         return Attempt(moves, lines, trace.peak_allocated, trace.peak_reserved, seconds, answer.fault)
 
     def _accumulating(self, batches: int) -> Iterator[str]:
         if batches > 1 and self._accumulated:
-            yield f"{self._accumulated.flag} {self._accumulated.value * batches}, for the same result"
+            yield f"{self._accumulated.told(self._accumulated.value * batches)}, for the same result"
         elif batches > 1:
             yield f"loss / {batches}, and optimizer.step() and zero_grad() each {batches} batches, for the same result"
 
@@ -291,11 +336,10 @@ def plan(
         tell: called with a sentence about what is being tried.
     """
 
-    def predicted(command: Command, edits: Sequence[str]) -> Answer:
-        steps = STEPS if edits or command != own else STEPS + 1
+    def predicted(changed: Command, edits: Sequence[str]) -> Answer:
+        steps = STEPS if edits or changed is not command else STEPS + 1
         options: dict[str, Any] = {"gpu": gpu, "ranks": ranks, "steps": steps, "until": until}
         options |= {"guesses": guesses, "chosen": chosen}
-        return ask(command, **options, edits=edits, is_endless=True, is_quiet=True)
+        return ask(changed, **options, edits=edits, is_endless=True, is_quiet=True)
 
-    own = command.with_words()
     return Plan(predicted, command, answer.options, room, tell, answer.evaluates).lines()

@@ -15,11 +15,12 @@ from typing import Any
 
 from memlab.devices import Device, open_device
 from memlab.errors import BadTrain, MemlabError, Refused, ScriptFailed
-from memlab.script.child import SNAPSHOT
+from memlab.script.child import INTERRUPTED, SNAPSHOT
 from memlab.script.command import Command
 from memlab.script.edits import Edits
+from memlab.script.keywords import Keywords
 from memlab.script.net import Net
-from memlab.script.options import follow_parsers, of_constants
+from memlab.script.options import Option, follow_parsers, in_constants, of_constants
 from memlab.script.overlay import Overlay
 from memlab.script.script_run import ScriptRun
 from memlab.trace import Trace
@@ -42,6 +43,7 @@ OFFLINE_ERRORS = ("OfflineModeIsEnabled", "LocalEntryNotFoundError")
 def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Run the script, and say what came of it: a trace and the script's options, or an error."""
     script = Command(request["path"], *request["arguments"], module=request["module"])
+    script.values = request["values"]
     refused: list[str] = []
     options = follow_parsers()
     try:
@@ -50,16 +52,17 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
         if not device.computes:
             refused = _set_apart(folder)
         edits = Edits(request["edits"])
+        keywords = Keywords(request["values"], edits)
 
         def found(trace: Trace) -> dict[str, Any]:
             if request["keeps_history"]:
                 device.save_snapshot(folder / SNAPSHOT)
-            known = options or of_constants(script.path, vars(sys.modules["__main__"]))
-            told = {"trace": trace.to_json(), "options": [asdict(option) for option in known], "edits": edits.lines}
+            known = [asdict(option) for option in _options(script, options, keywords)]
+            told = {"trace": trace.to_json(), "options": known, "edits": edits.lines}
             return told | {"fault": run.fault, "evaluates": run.has_failed_evaluating}
 
         telling = nullcontext() if device.computes else _telling(run)
-        with telling, edits.applied(), _not_for_ever(run, lambda: _end(found(run.trace()), folder)):
+        with telling, edits.applied(), keywords.applied(), _not_for_ever(run, lambda: _end(found(run.trace()), folder)):
             trace = run.complete()
         script.check_read(was_cut_off=run.cut_off.is_set())
         return found(trace)
@@ -70,6 +73,24 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     except Exception as error:
         told = [sentence for sentence in refused if sentence.rstrip(".") in str(error)]  # of a loop over mirrors
         return _error(Refused(told[0]) if told else _raised(script, error))
+
+
+def _options(script: Command, parsed: list[Option], keywords: Keywords) -> list[Option]:
+    """The options of a script that has run: of the command line that it reads, else of its source.
+
+    Where the command line has no batch size, that of the source is one, too.
+    """
+    known = parsed
+    if script.words.was_read and not parsed:
+        known = of_constants(script.path, vars(sys.modules["__main__"]))
+    constants = in_constants(script.path)
+    if not _has_batch(known):
+        known = [*known, *filter(lambda option: option.is_of_batch, constants)] if known else constants
+    return known if _has_batch(known) else [*known, *keywords.options]
+
+
+def _has_batch(options: list[Option]) -> bool:
+    return any(option.is_of_batch and not option.is_of_evaluation for option in options)
 
 
 def _device(request: dict[str, Any]) -> Device:
@@ -208,7 +229,7 @@ def main() -> None:
     try:
         _end(answer(request, folder), folder)
     except KeyboardInterrupt:  # the process that asks has had it too
-        os._exit(130)
+        os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """The options of scripts: how they are written, which of them are tried, and what is told."""
 
 import argparse
+import ast
 from textwrap import dedent
 
 import pytest
 
 from memlab.errors import BadValue
 from memlab.script import Script
-from memlab.script.options import Option, follow_parsers, leaner, of_constants
+from memlab.script.options import Option, follow_parsers, in_constants, leaner, of_constants, with_constants
 
 SOURCE = """
     import argparse
@@ -70,6 +71,16 @@ def test_what_argparse_parses_is_written_down(monkeypatch):
 def test_constants_have_the_values_that_they_had_at_the_end(path):
     found = of_constants(path, {"batch_size": 64, "dtype": "float32", "bias": False, "dropout": 0.1, "other": 3})
     assert found == [Option("--batch_size", 64), Option("--dropout", 0.1)]
+
+
+def test_constants_of_the_source_and_of_its_classes_can_have_other_values(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("batch_size = 12\nlr = batch_size / 4\n\nclass Config:\n    BLOCK: int = 64\n    batch_size = 2\n")
+    batch, block, other = in_constants(path)
+    assert (batch.value, block.value, block.name) == (12, 64, "block")
+    assert other.told(1) == "train.py:6: batch_size = 1"
+    changed = ast.unparse(with_constants(path, {batch.key: 6, block.key: 32}))
+    assert changed == "batch_size = 6\nlr = batch_size / 4\n\nclass Config:\n    BLOCK: int = 32\n    batch_size = 2"
 
 
 def test_the_most_promising_options_are_tried_first():

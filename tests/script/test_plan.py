@@ -1,5 +1,6 @@
 """The plan for a script that runs out of memory, with answers in the place of predictions."""
 
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -29,7 +30,10 @@ def plan(tmp_path, monkeypatch):
     def plan(needs, *options):
         def predicted(command, edits):
             expands = [EXPANDABLE] * ("PYTORCH_CUDA_ALLOC_CONF" in command.environment)
-            tried.append(" ".join((*command.arguments, *edits, *expands)))
+            values = (f"{key.split()[-1]}:{value}" for key, value in command.values.items())
+            tried.append(" ".join((*command.arguments, *values, *edits, *expands)))
+            if tried[-1] == plan.interrupted_at:
+                raise KeyboardInterrupt
             if tried[-1] not in needs:
                 raise BadValue("it does not run so")
             need = needs[tried[-1]]
@@ -40,10 +44,14 @@ def plan(tmp_path, monkeypatch):
             lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
             return Answer(trace, (), lines, plan.fault)
 
-        tell = lambda sentence: None  # noqa: E731
-        return list(Plan(predicted, Command(path), options, 15 * GIB, tell, plan.evaluates).lines())
+        lines = []
+        with suppress(KeyboardInterrupt):
+            for line in Plan(predicted, Command(path), options, 15 * GIB, plan.said.append, plan.evaluates).lines():
+                lines.append(line)
+        return lines
 
-    plan.tried, plan.idle, plan.fault, plan.evaluates = tried, 0, "", False
+    plan.tried, plan.said, plan.idle, plan.fault, plan.evaluates = tried, [], 0, "", False
+    plan.interrupted_at = None
     return plan
 
 
@@ -122,7 +130,8 @@ def test_where_nothing_fits_it_says_what_saves_the_most(plan):
     assert lines[-4:] == [
         "What helps, too, and does not suffice alone: autocast (30.0 GiB reserved) and fused (39.0 GiB reserved).",
         WHAT_IS_LEFT,
-        "Not tried: a smaller batch. The script has no option for it: give it one, and predict again.",
+        "Not tried: a smaller batch. No option, constant or DataLoader of the script names one: give it an option, and "
+        "predict again.",
         "Tried, and of no use here: compile and adam8bit.",
     ]
 
@@ -182,3 +191,41 @@ def test_of_changes_that_fit_together_one_that_makes_it_faster_is_kept(plan):
     needs |= {f"--batch-size={n} {ACCUMULATE}": n + 15 for n in (16, 8, 4, 2, 1)}
     (line,) = (line for line in plan(needs, BATCH) if line.startswith("-"))
     assert line.startswith("- checkpointing, autocast and --batch-size 32 -> 16: 10.0 GiB")
+
+
+def test_a_batch_in_the_source_is_told_as_its_line(plan):
+    batch = Option("batch_size", 32, place="train.py:3", call="DataLoader")
+    steps = Option("gradient_accumulation_steps", 2, place="train.py:9")
+    lines = plan({"": 40, "batch_size:16": 10}, batch, steps)
+    assert lines[2:5] == [
+        "- batch_size 32 -> 16: 10.0 GiB, 10.0 GiB reserved, about 2 times as long",
+        "    train.py:3: DataLoader(..., batch_size=16)",
+        "    train.py:9: gradient_accumulation_steps = 4, for the same result",
+    ]
+
+
+def test_each_change_is_told_when_it_was_tried(plan):
+    plan({"": 40, "checkpointing": 12, "fused": 41})
+    counts, told = zip(*(s.split(" tried: ") for s in plan.said if " tried: " in s), strict=True)
+    assert counts == tuple(f"{n} of 6" for n in range(1, 7))
+    assert "checkpointing, 12.0 GiB reserved, fits" in told
+    assert "fused, 41.0 GiB reserved, does not fit" in told
+    assert "with compile it does not run" in told
+
+
+def test_ctrl_c_keeps_what_was_found(plan, monkeypatch):
+    monkeypatch.setattr("memlab.script.plan.os.cpu_count", lambda: 1)
+    plan.interrupted_at = "compile"
+    lines = plan({"": 40, "autocast": 30, "checkpointing": 12})
+    assert lines[2] == "- checkpointing: 12.0 GiB, 12.0 GiB reserved, about 1 times as long"
+    assert lines[-1] == "Interrupted, so not tried: compile, fused, adam8bit, offload and several changes together."
+
+
+def test_changes_together_that_are_faster_than_offloading_are_tried_beside_it(plan):
+    needs = {"": 40, "autocast": (20, 0.5), "checkpointing": (25, 1.3), "offload": (10, 3.0)}
+    needs |= {"autocast checkpointing": (14, 0.7)}
+    lines = plan(needs)
+    assert [line.split(":")[0] for line in lines if line.startswith("-")] == [
+        "- autocast and checkpointing",
+        "- offload",
+    ]
