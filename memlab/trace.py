@@ -239,6 +239,12 @@ class Trace:
         return f"{'at least ' * self.is_lower_bound}{format_bytes(self.peak_allocated)}"
 
     @property
+    def varies(self) -> bool:
+        """True if the steps after the first differ in their peaks, by more than 1%: the largest batch decides then."""
+        peaks = [step.peak_allocated or 0 for step in self.steps[1:]]
+        return len(peaks) > 1 and self.oom is None and max(peaks) > 1.01 * min(peaks)
+
+    @property
     def computed(self) -> bool:
         """True where numbers were computed. A prediction has bytes only: no losses, no seconds."""
         return any(step.seconds is not None for step in self.steps)

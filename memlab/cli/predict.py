@@ -92,7 +92,7 @@ def _predict_function(args: argparse.Namespace) -> int:
     trace = Run(train, settings, device, steps=args.steps, budget=args.budget).complete()
     if args.snapshot is not None:
         device.save_snapshot(args.snapshot)
-    show(title(args.target, trace), trace, args.json, file_of(args.target), room=_room(args))
+    show(title(args.target, trace), trace, args.json, file_of(args.target), room=_room(args), varies=trace.varies)
     _name_snapshot(args.snapshot)
     if trace.oom:
         needed = Run(train, settings, VirtualGpu(args.gpu, is_endless=True, **options), steps=args.steps).complete()
@@ -109,7 +109,8 @@ def _predict_script(args: argparse.Namespace) -> int:
     options = {"gpu": args.gpu, "ranks": (world_size, 0), "until": args.until} | _assumed(args)
     answer = ask(script, **options, steps=args.steps, budget=args.budget, snapshot=args.snapshot)
     room = _room(args)
-    show(repr(script), answer.trace, args.json, script.path.name, room=room)
+    varies = answer.trace.varies and args.until is None
+    show(repr(script), answer.trace, args.json, script.path.name, room=room, varies=varies)
     _name_snapshot(args.snapshot)
     if answer.trace.oom and answer.fault:
         print(MEND_FIRST)

@@ -28,14 +28,17 @@ def output_file(text: str) -> Path:
     return Path(text)
 
 
-def show(title: str, trace: "Trace", file: Path | None, source: str, *, room: int | None = None) -> None:
+def show(
+    title: str, trace: "Trace", file: Path | None, source: str, *, room: int | None = None, varies: bool = False
+) -> None:
     """Print what a run took, and write its trace to the file, if there is one.
 
     Args:
         source: the file that has the loop's lines.
         room: bytes that there are for it, of which the second line then says whether they suffice.
+        varies: whether steps that were not seen may need more.
     """
-    print("\n".join(report(title, trace, source, room=room)))
+    print("\n".join(report(title, trace, source, room=room, varies=varies)))
     if file is not None:
         write_atomically(file, trace.to_json())
         print(f"The trace is in {file}")
@@ -52,23 +55,25 @@ def file_of(target: str) -> str:
     return Path(target.rpartition(":")[0] or target).name
 
 
-def verdict(trace: "Trace", room: int) -> str:
+def verdict(trace: "Trace", room: int, *, varies: bool = False) -> str:
     """Say whether a run fits into so many bytes, in a sentence."""
     if trace.oom:
         return f"Does not fit into {format_bytes(room)}: {trace.oom.place}."
     held = trace.peak_reserved or trace.peak_allocated
     fits = "Probably fits" if trace.is_lower_bound else "Fits"
+    if varies:
+        fits += f" with the batches of these {len(trace.steps)} steps, which differ"
     return (
         f"{fits}: reserves {format_bytes(held)} of {format_bytes(room)}, {format_bytes(max(room - held, 0))} to spare."
     )
 
 
-def report(title: str, trace: "Trace", source: str, *, room: int | None = None) -> Iterator[str]:
+def report(title: str, trace: "Trace", source: str, *, room: int | None = None, varies: bool = False) -> Iterator[str]:
     """The lines that say what a run took."""
     rank = f", rank {trace.rank} of {trace.world_size}" if trace.world_size > 1 else ""
     yield f"{title} {trace.source} on {trace.device}{rank}"
     if room is not None:
-        yield verdict(trace, room)
+        yield verdict(trace, room, varies=varies)
     yield ""
     for category, count in trace.by_category.items():
         yield _row(category, count, trace.peak_allocated)

@@ -100,7 +100,12 @@ def _device(request: dict[str, Any]) -> Device:
 
     world_size, global_rank = request["ranks"]
     options = {name: request[name] for name in ("is_endless", "keeps_history", "guesses", "chosen")}
-    return VirtualGpu(request["gpu"], world_size=world_size, global_rank=global_rank, **options)
+    options |= {"world_size": world_size, "global_rank": global_rank, "on_compiling": _say_compiling}
+    return VirtualGpu(request["gpu"], **options)
+
+
+def _say_compiling() -> None:
+    sys.stderr.write("memlab: PyTorch compiles the code, which may take a minute where it has not seen it before\n")
 
 
 def _set_apart(folder: Path) -> list[str]:

@@ -79,9 +79,9 @@ class ScriptRun(Run):
     def trace(self) -> Trace:
         """Return what is known so far; with what the steps after the first take, which also has all that is set up."""
         trace = super().trace()
-        return replace(trace, notes=(*trace.notes, *self._own_notes()))
+        return replace(trace, notes=(*trace.notes, *self._own_notes(trace.varies)))
 
-    def _own_notes(self) -> Iterator[str]:
+    def _own_notes(self, varies: bool) -> Iterator[str]:
         if self._followed.counts_backwards:
             yield WITHOUT_OPTIMIZER
         if self.has_failed_evaluating:
@@ -93,10 +93,10 @@ class ScriptRun(Run):
         if not self._device.computes and not any(step.peak_allocated for step in self.steps):
             yield from self._on_nothing()
         first, *others = (step.peak_allocated or 0 for step in self.steps)
-        if others and not self.oom and not self._until and max(others[:2]) > 1.05 * min(others[:2]):
+        if varies and not self._until:
             yield (
                 f"Its steps differ, {format_bytes(min(others))} to {format_bytes(max(others))}: the largest batch "
-                "decides, so give --steps to see more of them."
+                "decides, so give --steps to see more of them, or pad all to the greatest length for the worst case."
             )
         if others and not self.oom and max(others) < first:
             yield (

@@ -91,6 +91,25 @@ def test_out_of_memory_is_told_with_what_to_change(script, capfd, monkeypatch):
     assert "memlab: trying\n" in err
 
 
+def test_where_batches_differ_it_fits_with_those_that_were_seen(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    text = dedent(SCRIPT).replace("while True:", "for step in range(9):").replace("args.batch_size", "4**step")
+    Path("train.py").write_text(text)
+    assert cli.main(["predict", "train.py", "--gpu", "T4", "--steps=8"]) == 0
+    out = capfd.readouterr().out
+    assert out.splitlines()[1].startswith("Fits with the batches of these 8 steps, which differ: reserves ")
+    assert "Its steps differ, " in out
+
+
+def test_a_script_that_compiles_says_so(script, capfd):
+    text = Path(script).read_text().replace("optimizer =", "model.compile(); optimizer =")
+    Path(script).write_text(text)
+    assert cli.main(["predict", script, "--gpu", "A100-40GB", "--steps=2"]) == 0
+    out, err = capfd.readouterr()
+    assert out.splitlines()[1].startswith("Fits: reserves ")
+    assert err.count("memlab: PyTorch compiles the code") == 1
+
+
 def test_a_number_that_nobody_knows_can_be_given(script, tmp_path, capfd):
     text = "loss = model(torch.ones(8, 64, device=device)).sum()\nassert 1 < loss.item() < 2\nloss.backward()\n"
     head = dedent(SCRIPT).partition("while True")[0]
