@@ -102,7 +102,7 @@ def _predict_function(args: argparse.Namespace) -> int:
 
 def _predict_script(args: argparse.Namespace) -> int:
     from memlab.script.child import ask
-    from memlab.script.plan import MEND_FIRST, plan
+    from memlab.script.plan import plan
 
     launch = _launch(args)
     script, world_size = launch.command, launch.world_size if args.world_size is None else args.world_size
@@ -112,9 +112,7 @@ def _predict_script(args: argparse.Namespace) -> int:
     varies = answer.trace.varies and args.until is None
     show(repr(script), answer.trace, args.json, script.path.name, room=room, varies=varies)
     _name_snapshot(args.snapshot)
-    if answer.trace.oom and answer.fault:
-        print(MEND_FIRST)
-    elif answer.trace.oom:
+    if answer.trace.oom:
         for line in plan(script, answer, **options, room=room, tell=_tell):
             print(line, flush=True)
     return 0

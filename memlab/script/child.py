@@ -36,6 +36,7 @@ class Answer:
         options: those that the script has, with the values that they had.
         edits: what was changed in it, as lines for its source.
         fault: a sentence on what it keeps though it has no use for it; ``""`` for nothing.
+        lacks_no_grad: whether that is what an evaluation keeps for a backward.
         evaluates: whether memory ran out in an evaluation.
     """
 
@@ -43,6 +44,7 @@ class Answer:
     options: tuple[Option, ...] = ()
     edits: tuple[str, ...] = ()
     fault: str = ""
+    lacks_no_grad: bool = False
     evaluates: bool = False
 
 
@@ -97,7 +99,7 @@ def ask(
             write_atomically(snapshot, Path(folder, SNAPSHOT).read_bytes())
     options = tuple(Option(**option | {"choices": tuple(option["choices"])}) for option in answer["options"])
     told = Trace.from_json(answer["trace"]), options, tuple(answer["edits"])
-    return Answer(*told, fault=answer["fault"], evaluates=answer["evaluates"])
+    return Answer(*told, **{name: answer[name] for name in ("fault", "lacks_no_grad", "evaluates")})
 
 
 def _run(request: dict[str, Any], variables: dict[str, str], folder: Path, is_quiet: bool) -> int:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from memlab.patching import Change, Patches
-from memlab.script.plan import ACCUMULATE, NEEDS
+from memlab.script.plan import ACCUMULATE, NEEDS, NO_GRAD
 from memlab.vgpu.refusals import readers_frame, where
 
 BUDGET = 0.5  # of the activations that a compiled block would keep
@@ -28,7 +28,7 @@ class Edits:
     """A context in which changes are made to the script that runs.
 
     Args:
-        names: of ``plan.EDITS``, and ``plan.ACCUMULATE``.
+        names: of ``plan.EDITS``, and ``plan.ACCUMULATE`` and ``plan.NO_GRAD``.
 
     Attributes:
         lines: what was changed, as lines for the source; filled while the script runs.
@@ -154,14 +154,17 @@ class Edits:
             if "compile" in self._names:
                 self._compile(module)
         if id(module) in self._inside:
-            for context in self._contexts(self._name_of(module)):
+            for context in self._contexts(module):
                 self._inside[id(module)].enter_context(context)
 
     def _leave(self, module: nn.Module, *rest: Any) -> None:
         if id(module) in self._inside:
             self._inside[id(module)].close()
 
-    def _contexts(self, model: str) -> Iterator[AbstractContextManager[Any]]:
+    def _contexts(self, module: nn.Module) -> Iterator[AbstractContextManager[Any]]:
+        model = self._name_of(module)
+        if NO_GRAD in self._names and not module.training:
+            yield torch.no_grad()
         if "autocast" in self._names:
             dtype, scaled = torch.bfloat16, ""
             if not _has_bf16():

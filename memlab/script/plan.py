@@ -21,6 +21,7 @@ OFFLOAD = "offload"
 EDITS = ("autocast", "checkpointing", "compile", "fused", "adam8bit", OFFLOAD)
 NEEDS = {"adam8bit": "bitsandbytes"}  # packages that an edit cannot be tried without
 EVALUATING = ("autocast",)  # those that change what an evaluation takes, too
+NO_GRAD = "torch.no_grad()"  # around what evaluates
 ACCUMULATE = "accumulate"  # the gradients of two batches: of more, the second has all in memory that the others have
 EXPANDABLE = "expandable segments"  # where all that is allocated has room, and the blocks that hold it have not
 ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # a variable of the environment, and its value
@@ -42,7 +43,7 @@ class Move:
     Attributes:
         option: the one that gets another value, with the one that it has; None for a change of the source.
         value: the other one.
-        edit: of ``EDITS``, or ``EXPANDABLE``.
+        edit: of ``EDITS``, or ``EXPANDABLE``, or ``NO_GRAD``.
     """
 
     option: Option | None = None
@@ -90,7 +91,7 @@ class Attempt:
         peak: bytes allocated at most.
         reserved: bytes reserved at most.
         seconds: an estimate of the time for as many samples as a step has without them; None if there is none.
-        fault: a sentence on what the script keeps though it has no use for it; ``""`` for nothing.
+        answer: that of the prediction.
     """
 
     moves: tuple[Move, ...]
@@ -98,7 +99,7 @@ class Attempt:
     peak: int
     reserved: int
     seconds: float | None
-    fault: str = ""
+    answer: Answer
 
     @property
     def keeps_the_result(self) -> bool:
@@ -172,9 +173,9 @@ class Plan:
         """
         whole = self._attempt()
         assert whole is not None  # it has run before
-        if whole.fault:
-            yield whole.fault
-            yield MEND_FIRST
+        if whole.answer.fault:
+            yield whole.answer.fault
+            yield from self.mended(whole.answer)
             return
         yield f"{with_room_enough(whole.peak, whole.reserved, self._room)}."
         moves = [*[Move(edit=EXPANDABLE)] * (whole.peak <= self._room < whole.reserved), *self._moves]
@@ -207,6 +208,15 @@ class Plan:
             rest = [move.name for move in moves if move not in found]
             yield f"Interrupted, so not tried: {listed([*rest, 'several changes together'])}."
             raise KeyboardInterrupt
+
+    def mended(self, faulty: Answer) -> Iterator[str]:
+        """Yield what the script takes without what it keeps for no use, where that can be tried."""
+        found = self._attempt(Move(edit=NO_GRAD)) if faulty.lacks_no_grad else None
+        if found is None:
+            yield MEND_FIRST
+            return
+        fits = "it fits" if self._fits(found) else "it does not fit yet, so predict again once it is there"
+        yield f"With it: {format_bytes(found.peak)}, {format_bytes(found.reserved)} reserved, so {fits}."
 
     def _each(self, moves: Sequence[Move]) -> dict[Move, Attempt | None]:
         """Try each of the moves alone; those that were not when Ctrl-C came are left out."""
@@ -285,7 +295,7 @@ class Plan:
         """Predict the script with these changes; None where it does not run so."""
         names, batches = [move.name for move in moves], max((move.batches for move in moves), default=1)
         self._tell(f"trying {listed(names)}" if names else "with room enough")
-        edits = [move.edit for move in moves if move.edit in EDITS]
+        edits = [move.edit for move in moves if move.edit and move.edit != EXPANDABLE]
         options = [(move.option, move.value) for move in moves if move.option]
         command = self._command
         for option, value in options:
@@ -303,7 +313,7 @@ class Plan:
         variable = [f"{'='.join(ALLOCATOR)} before it starts"] * expands
         written = [option.told(value) for option, value in options if option.place]
         lines = (*written, *answer.edits, *variable, *self._accumulating(batches))
-        return Attempt(moves, lines, trace.peak_allocated, trace.peak_reserved, seconds, answer.fault)
+        return Attempt(moves, lines, trace.peak_allocated, trace.peak_reserved, seconds, answer)
 
     def _accumulating(self, batches: int) -> Iterator[str]:
         if batches > 1 and self._accumulated:
@@ -342,4 +352,5 @@ def plan(
         options |= {"guesses": guesses, "chosen": chosen}
         return ask(changed, **options, edits=edits, is_endless=True, is_quiet=True)
 
-    return Plan(predicted, command, answer.options, room, tell, answer.evaluates).lines()
+    plan = Plan(predicted, command, answer.options, room, tell, answer.evaluates)
+    return plan.mended(answer) if answer.fault else plan.lines()

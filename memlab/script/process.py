@@ -58,8 +58,9 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
             if request["keeps_history"]:
                 device.save_snapshot(folder / SNAPSHOT)
             known = [asdict(option) for option in _options(script, options, keywords)]
-            told = {"trace": trace.to_json(), "options": known, "edits": edits.lines}
-            return told | {"fault": run.fault, "evaluates": run.has_failed_evaluating}
+            told: dict[str, Any] = {"trace": trace.to_json(), "options": known, "edits": edits.lines}
+            told |= {"fault": run.fault, "lacks_no_grad": run.lacks_no_grad}
+            return told | {"evaluates": run.has_failed_evaluating}
 
         telling = nullcontext() if device.computes else _telling(run)
         with telling, edits.applied(), keywords.applied(), _not_for_ever(run, lambda: _end(found(run.trace()), folder)):

@@ -110,6 +110,11 @@ class ScriptRun(Run):
         return self.leaks or self._without_no_grad
 
     @property
+    def lacks_no_grad(self) -> bool:
+        """True if the fault is an evaluation that keeps all that a backward would need."""
+        return bool(self._without_no_grad) and not self.leaks
+
+    @property
     def _without_no_grad(self) -> str:
         if self._until is None or not self._until.kept_at:
             return ""

@@ -9,7 +9,7 @@ from memlab.errors import BadValue
 from memlab.script.child import Answer
 from memlab.script.command import Command
 from memlab.script.options import Option
-from memlab.script.plan import ACCUMULATE, EDITS, EXPANDABLE, MEND_FIRST, WHAT_IS_LEFT, Plan
+from memlab.script.plan import ACCUMULATE, EDITS, EXPANDABLE, MEND_FIRST, NO_GRAD, WHAT_IS_LEFT, Plan
 from memlab.units import GIB
 
 BATCH = Option("--batch-size", 32)
@@ -42,7 +42,7 @@ def plan(tmp_path, monkeypatch):
             reserved = (peak + idle) * GIB
             trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=reserved, likely_seconds=seconds)
             lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
-            return Answer(trace, (), lines, plan.fault)
+            return Answer(trace, (), lines, plan.fault, plan.lacks_no_grad)
 
         lines = []
         with suppress(KeyboardInterrupt):
@@ -51,7 +51,7 @@ def plan(tmp_path, monkeypatch):
         return lines
 
     plan.tried, plan.said, plan.idle, plan.fault, plan.evaluates = tried, [], 0, "", False
-    plan.interrupted_at = None
+    plan.lacks_no_grad, plan.interrupted_at = False, None
     return plan
 
 
@@ -175,6 +175,19 @@ def test_of_a_script_whose_steps_leave_something_behind_only_that_is_told(plan):
     plan.fault = "Each step leaves 1 GiB behind."
     assert plan({"": 40, "autocast": 10}) == [plan.fault, MEND_FIRST]
     assert plan.tried == [""]
+
+
+@pytest.mark.parametrize(
+    ("needs", "outcome"),
+    [(10, "it fits"), (20, "it does not fit yet, so predict again once it is there")],
+)
+def test_what_an_evaluation_without_gradients_takes_is_predicted(plan, needs, outcome):
+    plan.fault, plan.lacks_no_grad = "torch.no_grad() is missing.", True
+    assert plan({"": 40, NO_GRAD: needs}) == [
+        plan.fault,
+        f"With it: {needs}.0 GiB, {needs}.0 GiB reserved, so {outcome}.",
+    ]
+    assert plan.tried == ["", NO_GRAD]
 
 
 def test_where_an_evaluation_runs_out_its_own_batch_is_tried_and_nothing_that_only_a_backward_needs(plan):

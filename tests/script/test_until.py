@@ -3,6 +3,8 @@
 import pytest
 
 from memlab.errors import BadValue, ScriptFailed
+from memlab.script.edits import Edits
+from memlab.script.plan import NO_GRAD
 from memlab.script.until import Until
 
 HEAD = """
@@ -119,6 +121,17 @@ def test_an_evaluation_with_gradients_is_told_with_its_line(run_script):
     assert run.fault.startswith(f"At {chain} the model is called in eval mode with gradients on, so ")
     assert run.fault.endswith("torch.no_grad() is missing in what evaluates.")
     assert [note.partition(" after")[0] for note in trace.notes[:1]] == [run.fault]
+
+
+def test_no_grad_around_it_is_tried_as_if_it_was_written(run_script):
+    text = body(WITH_GRADIENTS)
+    written = text.replace("def evaluate_badly", "@torch.no_grad()\n    def evaluate_badly")
+    assert written != text
+    run = run_script(text, until="evaluation")
+    with Edits([NO_GRAD]).applied():
+        trace = run.complete()
+    assert not run.fault
+    assert peaks(trace) == peaks(run_script(written, until="evaluation").complete())
 
 
 def test_a_model_in_eval_mode_that_is_trained_is_no_evaluation(run_script):
