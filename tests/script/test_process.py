@@ -8,6 +8,7 @@ import pytest
 
 from memlab.errors import Refused
 from memlab.script import process
+from memlab.script.options import Option
 from memlab.trace import Trace
 
 STEPS = """
@@ -40,6 +41,7 @@ def answer(tmp_path, monkeypatch, own_main):
         path = tmp_path / "train.py"
         path.write_text(dedent(text))
         flags = {"is_endless": False, "keeps_history": False, "until": None, "edits": [], "guesses": {}, "chosen": None}
+        flags["values"] = {}
         request = flags | {"gpu": "T4", "ranks": (None, 0), "steps": 2, "budget": None} | request
         return process.answer(request | {"path": str(path), "arguments": arguments, "module": None}, tmp_path)
 
@@ -49,18 +51,24 @@ def answer(tmp_path, monkeypatch, own_main):
 def test_a_trace_and_the_options(answer):
     given = answer(STEPS)
     assert Trace.from_json(given["trace"]).device == "T4"
-    assert given["options"] == [{"flag": "--batch_size", "value": 4, "is_switch": False, "choices": ()}]
+    assert [Option(**option) for option in given["options"]] == [Option("batch_size", 4, place="train.py:3")]
 
 
-def test_the_options_of_a_parser_come_before_constants(answer):
+def test_constants_are_options_of_a_command_line_that_is_read(answer):
+    given = answer(STEPS.replace("torch\n", "sys, torch; sys.argv[1:]\n", 1))
+    assert [Option(**option) for option in given["options"]] == [Option("--batch_size", 4)]
+
+
+def test_the_options_of_a_parser_come_before_constants_of_which_only_a_batch_size_is_one_then(answer):
     text = """
         import argparse
+        width = 64
         parser = argparse.ArgumentParser(add_help=False)
         parser.add_argument("--size", type=int, default=2)
         parser.parse_args()
     """
     given = answer(dedent(text) + dedent(STEPS), "--size", "8")
-    assert [(option["flag"], option["value"]) for option in given["options"]] == [("--size", 8)]
+    assert [(option["flag"], option["value"]) for option in given["options"]] == [("--size", 8), ("batch_size", 4)]
 
 
 def test_a_card_without_an_end(answer):
