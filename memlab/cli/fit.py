@@ -16,6 +16,11 @@ from typing import Any
 from memlab.cli.functions import is_script, load_function, read_settings, read_value
 from memlab.errors import BadValue
 
+ASSUMED = (
+    "Assumed: weights of 16 bits (QLoRA's of 4), and full's gradients and optimizer state, too (with float32 master "
+    "weights, full takes twice as much of them);"
+)
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the ``fit`` command."""
@@ -28,7 +33,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "key=1:64 is a range, key=a,b a list with what you would rather have first. Ctrl-C keeps what was found. "
         "Of a MODEL like Llama-3.1-8B: whether full fine-tuning, LoRA and QLoRA fit, how much memory is left, and what "
         "takes it if they do not; its keys are method, context, batch_size, checkpointing, chunked_loss, adapters, "
-        "optimizer and rank, and the first line says what they are where you do not.",
+        "optimizer and rank, and the last line says what they are where you do not.",
     )
     parser.add_argument(
         "target", metavar="FILE[:FUNCTION]", help="as in loop.py:train, a script that trains, or a model's name"
@@ -75,14 +80,14 @@ def _fit_model(args: argparse.Namespace) -> int:
     check_settings(train, lines[0])
     settings = {key: setting.default for key, setting in own_settings(train).items()} | lines[0]
     fixed = [f"{key}={settings[key]}" for key in settings if key != "sizes" and len(menus.get(key, [key])) == 1]
-    bits = "of 16 bits, as full's gradients and optimizer state are; QLoRA's of 4"
-    print(f"{name}, {count_weights(name):,} weights ({bits}), {', '.join(fixed)}:", flush=True)
+    print(f"{name}, {count_weights(name):,} weights:", flush=True)
     varied = [key for key, value in choices.items() if isinstance(value, list) and key != "method"]
     with _workers(len(lines)) as pool:
         waiting = [pool.submit(_fitted, args, name, line) for line in reversed(lines)]  # QLoRA takes the longest
         for line, sentence in zip(lines, reversed(waiting), strict=True):
             others = "".join(f", {key}={line[key]}" for key in varied)
             print(f"{line['method']:>5}{others}: {sentence.result()}.", flush=True)
+    print(f"{ASSUMED} {', '.join(fixed)}.")
     return 0
 
 
