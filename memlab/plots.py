@@ -78,21 +78,24 @@ def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -
     is_timed = trace.source == "predicted" and trace.seconds[-1] > 0
     moments = trace.seconds if is_timed else range(len(trace.allocated))
     _shade_phases(axes, trace, moments)
-    below = [0] * len(moments)
+    total = max([moments[-1], *(end for _, end in trace.waits if is_timed)])  # a rank may wait after the last event
+    below = [0] * (len(moments) + 1)
     for category, values in trace.timeline.items():
-        above = [base + value for base, value in zip(below, values, strict=True)]
+        above = [base + value for base, value in zip(below, (*values, values[-1]), strict=True)]
         look: dict[str, Any] = {"color": CATEGORY_COLORS[category], "alpha": 0.85, "linewidth": 0}
-        axes.fill_between(moments, below, above, step="post", label=category.plural, **look)
+        axes.fill_between([*moments, total], below, above, step="post", label=category.plural, **look)
         below = above
+    if is_timed:
+        _stripe_waits(axes, trace)
     limit = trace.oom.limit if trace.oom and budget is None else budget
     held = _draw_reserved(axes, trace, moments) if trace.holds_much_idle and trace.reserved else 0
     _mark_peak(axes, trace, moments, above=held)
     byte_axis(axes, max(trace.peak_allocated, held, 0 if limit is None else parse_bytes(limit)) * 1.3)
     if limit is not None:
         _draw_limit(axes, parse_bytes(limit), [trace])
-    axes.set_xlim(0, moments[-1] or 1)
+    axes.set_xlim(0, total or 1)
     if is_timed:
-        axes.set_xticks([0, moments[-1]], ["0", format_seconds(moments[-1])])
+        axes.set_xticks([0, total], ["0", format_seconds(total)])
         axes.set_xlabel(f"time in step {trace.xray_step}, estimated", color=QUIET_INK)
     else:
         axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
@@ -215,10 +218,20 @@ def _shade_phases(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
     place |= {"ha": "center", "va": "top"}
     for phase, begin, end in trace.phases:
         first, last = moments[begin], moments[end]
+        first = max([first, *(until for at, until in trace.waits if first <= at and until <= moments[begin + 1])])
         if phase in (Phase.FORWARD, Phase.OPTIMIZER):
             axes.axvspan(first, last, color=PHASE_SHADE, linewidth=0, zorder=0)
         if phase is not Phase.OTHER and last - first > 0.07 * total:
             axes.annotate(phase, ((first + last) / 2, 1), (0, -5), **place, color=QUIET_INK)
+
+
+def _stripe_waits(axes: Axes, trace: Trace) -> None:
+    """Stripe where a rank computes nothing and waits for others."""
+    look: dict[str, Any] = {"edgecolor": ("white", 0.8), "hatch": "---", "linewidth": 0}
+    for begin, end in trace.waits:
+        axes.axvspan(begin, end, facecolor="none", **look)
+    if trace.waits:  # stripes that a legend can show on a white ground
+        axes.fill_between([], [], facecolor=QUIET_INK, **look, label="waits for other ranks")
 
 
 def _mark_peak(axes: Axes, trace: Trace, moments: Sequence[float], *, above: int) -> None:

@@ -273,6 +273,7 @@ class Run:
             storages=self._xray.storages,
             flops=self._xray.flops,
             reserved=self._xray.reserved,
+            waits=self._xray.waits,
             oom=self.oom,
             notes=(*filter(None, [self.leaks]), *self._tracker.notes, *self._device.notes, *notes_on(losses)),
             guesses=self._device.guesses,

@@ -107,6 +107,8 @@ class Trace:
         events: every allocation and free of that step, in order.
         reserved: bytes held from the driver in that step: places in ``allocated``, the first 0, each with the bytes
             that are held from there on. Empty on the CPU.
+        waits: from when to when, in seconds of that step, a predicted rank computes nothing and waits for others; empty
+            where that is not known, as of what was measured or of a stage of a pipeline.
         storages: what its events allocate and free; those that the step began with too.
         flops: floating-point operations of that step (a multiply-add counts as two), by
             ``torch.utils.flop_counter``'s formulas: products, convolutions, attention.
@@ -150,6 +152,7 @@ class Trace:
     likely_seconds: float | None = None
     storages: tuple[Storage, ...] = ()
     reserved: tuple[tuple[int, int], ...] = ()
+    waits: tuple[tuple[float, float], ...] = ()
 
     @cached_property
     def allocated(self) -> tuple[int, ...]:
@@ -318,7 +321,7 @@ class Trace:
         fields["steps"] = [step.to_plain() for step in self.steps]
         fields["events"] = _columns(self.events, Event)
         fields["storages"] = _columns(self.storages, Storage)
-        fields["reserved"] = list(map(list, self.reserved))
+        fields["reserved"], fields["waits"] = list(map(list, self.reserved)), list(map(list, self.waits))
         fields["notes"], fields["guesses"] = list(self.notes), list(self.guesses)
         fields["oom"] = asdict(self.oom) if self.oom else None
         return {"memlab_trace": FORMAT} | fields
@@ -352,6 +355,7 @@ class Trace:
                 events=tuple(map(Event._make, _rows(fields.pop("events"), Event))),
                 storages=tuple(map(Storage._make, _rows(fields.pop("storages"), Storage))),
                 reserved=tuple((place, count) for place, count in fields.pop("reserved", ())),
+                waits=tuple((begin, end) for begin, end in fields.pop("waits", ())),
                 notes=tuple(fields.pop("notes", ())),
                 guesses=tuple(fields.pop("guesses", ())),
                 oom=OutOfMemory(**oom | {"phase": Phase(oom["phase"])}) if oom else None,

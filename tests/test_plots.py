@@ -94,6 +94,20 @@ def test_curves_by_name_share_one_scale():
     assert picture.sentence == "least 1.95 KiB with one width=1, most 3.91 KiB with one width=2: 2.00 times"
 
 
+def test_a_wait_for_other_ranks_is_striped_to_its_end_and_named():
+    events = [event._replace(seconds=seconds) for event, seconds in zip(trace(3000).events, (1.0, 3.0), strict=True)]
+    waiting = replace(trace(3000), source="predicted", events=tuple(events), waits=((1.0, 2.0), (3.0, 4.0)))
+    axes = plots.timeline(waiting).axes[0]
+    assert [
+        patch.get_extents().transformed(axes.transData.inverted()).intervalx.tolist()
+        for patch in axes.patches
+        if patch.get_hatch()
+    ] == [pytest.approx(span) for span in waiting.waits]
+    assert axes.get_xlim() == (0, 4)
+    assert "waits for other ranks" in axes.get_legend_handles_labels()[1]
+    assert "waits for other ranks" not in plots.timeline(trace(3000)).axes[0].get_legend_handles_labels()[1]
+
+
 def test_the_stack_adds_up_to_the_peak():
     axes = plots.timeline(trace(3000)).axes[0]
     tops = [collection.get_paths()[0].vertices[:, 1].max() for collection in axes.collections]

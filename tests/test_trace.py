@@ -51,6 +51,7 @@ TRACES = st.builds(
     least_seconds=st.none() | st.floats(0, 1e6),
     likely_seconds=st.none() | st.floats(0, 1e6),
     storages=st.lists(STORAGES, max_size=4).map(tuple),
+    waits=st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), max_size=3).map(tuple),
 )
 
 

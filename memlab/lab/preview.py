@@ -104,6 +104,7 @@ def between(first: Outline, second: Outline, number: float, *, room: int) -> Tra
         flops=mix.bytes(Category.TEMPORARY, first.trace.flops, second.trace.flops),
         peak_reserved=None,
         reserved=(),
+        waits=() if oom else mix.waits(first.trace, second.trace),
         oom=oom,
         least_seconds=mix.seconds(first.trace.least_seconds, second.trace.least_seconds),
         likely_seconds=mix.seconds(first.trace.likely_seconds, second.trace.likely_seconds),
@@ -133,7 +134,17 @@ class Mixture:
 
     def seconds(self, first: float | None, second: float | None) -> float | None:
         """Seconds, where both are known."""
-        return None if first is None or second is None else max(0.0, first + (second - first) * self.part)
+        return None if first is None or second is None else self._moment(first, second)
+
+    def waits(self, first: Trace, second: Trace) -> tuple[tuple[float, float], ...]:
+        """From when to when a rank waits for others, where both wait as often."""
+        if len(first.waits) != len(second.waits):
+            return ()
+        pairs = zip(first.waits, second.waits, strict=True)
+        return tuple((self._moment(a, c), self._moment(b, d)) for (a, b), (c, d) in pairs)
+
+    def _moment(self, first: float, second: float) -> float:
+        return max(0.0, first + (second - first) * self.part)
 
     def storages(self, first: Trace, second: Trace) -> Iterator[Storage]:
         """As the first has them, and then its workspace if only the second has one; a shape that differs is left out.

@@ -39,6 +39,13 @@ def is_evaluated(module: torch.nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in module.parameters())
 
 
+def _model_name(module: torch.nn.Module) -> str:
+    """Return the name of the class that the reader has written, of which fully_shard makes one called FSDPName."""
+    kind = type(module)
+    written = kind.__bases__[-1].__name__
+    return written if kind.__name__ == f"FSDP{written}" else kind.__name__
+
+
 class ModulesAtWork:
     """Follows module calls between :meth:`start` and :meth:`stop`.
 
@@ -115,7 +122,7 @@ class ModulesAtWork:
 
     def _name_of(self, module: torch.nn.Module) -> _Name:
         if module not in self._names:  # a root: its parts get their names with it
-            model = type(getattr(module, _COMPILED, module)).__name__
+            model = _model_name(getattr(module, _COMPILED, module))
             for path, part in module.named_modules():
                 plain = ".".join(name for name in path.split(".") if name != _COMPILED)
                 self._names.setdefault(part, _Name(model, plain))

@@ -60,6 +60,7 @@ class Xray:
     peak_allocated: int
     flops: int
     reserved: tuple[tuple[int, int], ...]  # as a trace has it
+    waits: tuple[tuple[float, float], ...]  # as a trace has them
 
 
 class Tracker(Storages, TorchDispatchMode):
@@ -122,6 +123,7 @@ class Tracker(Storages, TorchDispatchMode):
         self._written: Record | None = None  # in place, where PyTorch would have made a new tensor for the mode
         self._threads: set[int] = set()  # that have been seen to have this mode
         self._reserved: list[tuple[int, int]] = []
+        self._waits: tuple[tuple[float, float], ...] = ()
         self._modules.start()
         self._optimizers.start()
         self._hooks = ExitStack()
@@ -179,7 +181,8 @@ class Tracker(Storages, TorchDispatchMode):
                 start[record.category] = start.get(record.category, 0) + nbytes
         held = dict(self._held)
         storages = tuple(_storage(record, held.get(record, 0)) for record in places)
-        return Xray(start, events, storages, self.peak, self._flops.total, tuple(self._reserved))
+        waits = tuple((round(begin, 7), round(end, 7)) for begin, end in self._waits)
+        return Xray(start, events, storages, self.peak, self._flops.total, tuple(self._reserved), waits)
 
     # Operators
 

@@ -190,6 +190,7 @@ class VirtualTracker(Tracker):
         self.on_end()
         super().__exit__(*exception)
         self.least_seconds, self.likely_seconds = self.clock.least_seconds(), self.clock.likely_seconds()
+        self._place_waits()
         if self.history is not None and not self.stopping.is_set():  # it does not end with what is freed in the end
             for record in self._records:
                 record.category = label(record, self._marks)
@@ -197,6 +198,17 @@ class VirtualTracker(Tracker):
 
     def _now(self) -> float:
         return self.clock.now()
+
+    def _place_waits(self) -> None:
+        """Put what follows the last collective behind the wait for it."""
+        waits = [] if self.likely_seconds is None else [*self.clock.waits]
+        if last := self.clock.last_wait():
+            since, until = last
+            if self.failed is None or any(event[-1] > since for event in self._events):  # else memory ran out before it
+                waits.append(last)
+            late = until - since
+            self._events = [(*event[:-1], event[-1] + late * (event[-1] > since)) for event in self._events]
+        self._waits = tuple(waits)
 
     def _see_result(self, out: Any, which: Result) -> None:
         """Take blocks for results now, when the operator's kernel does; for the rest they are taken after it."""

@@ -413,6 +413,34 @@ def test_a_step_without_events_is_drawn(draw, trace, by_time):
     assert all(0 <= x <= drawn["whole"] for x, _ in drawn["line"])
 
 
+def waiting(browser):
+    return browser.evaluate(
+        "[...document.querySelectorAll('.memlab-waits')].map(one => [one.x.baseVal.value, one.width.baseVal.value])"
+    )
+
+
+def test_where_a_rank_waits_for_others_is_striped_and_named_between_the_phases(draw, browser):
+    trace = timed(replace(trace_of(10), source="predicted"), 1.0)  # forward ends in the middle
+    late = (event._replace(seconds=event.seconds + (event.phase is Phase.BACKWARD)) for event in trace.events)
+    trace = replace(trace, events=tuple(late), waits=((0.5, 1.5),))
+    drawn = draw(trace, by_time=True)
+    ((left, width),) = waiting(browser)
+    assert (part(drawn, left), part(drawn, left + width)) == (0.25, 0.75)
+    end = "(one => one.x.baseVal.value + one.width.baseVal.value)(document.querySelector('.memlab-shade'))"
+    assert part(drawn, browser.evaluate(end)) == 0.25  # of forward
+    name = next(text for text in drawn["texts"] if text[0] == "waits for other ranks")
+    assert (name[1] + name[3]) / 2 == pytest.approx(left + width / 2, abs=8)  # pixels
+
+
+def test_the_name_of_a_short_wait_stands_below_those_of_the_phases_and_by_event_there_is_none(draw, browser):
+    trace = timed(replace(trace_of(10), source="predicted"), 1.0)
+    trace = replace(trace, waits=((0.5, 0.55),))
+    rows = {text: top for text, _, top, *_ in draw(trace, by_time=True, width=300)["texts"]}
+    assert rows["waits for other ranks"] > rows["forward"]
+    assert "waits for other ranks" not in texts(draw(trace))
+    assert waiting(browser) == []
+
+
 def test_a_step_that_waits_after_its_last_event_is_drawn_to_its_end(draw):
     waits = replace(NAMED, source="predicted", likely_seconds=2 * NAMED.events[-1].seconds)
     drawn = draw(waits, by_time=True)

@@ -94,6 +94,23 @@ def test_data_parallel_overlaps_with_backward_and_says_what_is_assumed():
     assert one.notes == ()
 
 
+def test_the_optimizer_waits_for_the_last_bucket_of_data_parallel_and_the_events_stand_behind_it():
+    one, eight = (predict(replicated, world_size=ranks) for ranks in (1, 8))
+    ((begin, end),) = eight.waits
+    assert end - begin == pytest.approx(eight.likely_seconds - one.likely_seconds, rel=0.01)
+    assert not any(begin < moment < end for moment in eight.seconds)
+    optimizer = next(first for phase, first, _ in eight.phases if phase == "optimizer")
+    assert eight.seconds[optimizer + 1] >= end
+    assert eight.seconds[-1] == pytest.approx(eight.likely_seconds, rel=0.01)
+    assert one.waits == ()
+
+
+def test_what_is_waited_for_at_once_is_known_with_its_moment():
+    product = predict(communicating, world_size=8).likely_seconds / 2
+    ((begin, end),) = predict(communicating, world_size=8, group=8).waits
+    assert (begin, end - begin) == pytest.approx((product, seconds(8, T4.link)), rel=1e-3)
+
+
 def test_a_stage_of_a_pipeline_has_no_likely_time():
     def stage(device):
         activation = torch.empty(NUMBERS, device=device)
@@ -104,6 +121,7 @@ def test_a_stage_of_a_pipeline_has_no_likely_time():
 
     trace = predict(stage, world_size=2, global_rank=1)
     assert trace.likely_seconds is None
+    assert trace.waits == ()
     assert trace.least_seconds > 0
     assert trace.time_sentence == ""
     assert trace.notes == ()

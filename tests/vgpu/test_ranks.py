@@ -66,6 +66,10 @@ def of(trace, category):
     return trace.start.get(category, 0)
 
 
+def test_a_sharded_model_is_named_as_its_class_was_written():
+    assert {"MLP", "blocks.0"} <= {event.module for event in predict(sharded, world_size=2).events}
+
+
 def test_pieces_that_are_filled_at_random_are_as_large_as_those_that_are_not():
     filled = predict(sharded, world_size=4, on_meta=True, fill=True)
     assert filled.by_category == predict(sharded, world_size=4, on_meta=True).by_category

@@ -175,9 +175,12 @@ class Chart {
     const scaled = (x) => (shrunk * x - from) / (to - from);
     this.xsOf = new Map(drawn.map((one) => [one, places(one, reference, byTime, this.longest).map(scaled)]));
     this.xs = this.xsOf.get(step);
+    const isToScale = (one) => byTime && one.trace.source === reference.trace.source;
+    this.waitsOf = (one) => !isToScale(one) ? [] : one.trace.waits.map((times) =>
+      times.map((seconds) => Math.min(Math.max(scaled(seconds / this.longest), 0), 1)));
     // After the last event a step may have to wait, for other ranks.
-    const waits = (one) => byTime && !one.trace.oom && one.trace.source === reference.trace.source;
-    this.endOf = new Map(drawn.map((one) => [one, waits(one) ? scaled(one.total / this.longest) : this.xsOf.get(one)[one.count]]));
+    this.endOf = new Map(drawn.map((one) =>
+      [one, isToScale(one) && !one.trace.oom ? scaled(one.total / this.longest) : this.xsOf.get(one)[one.count]]));
     const { oom } = step.trace;
     this.full = this.reserved?.[step.count] ?? (oom?.in_use || step.allocated[step.count]); // where memory ran out
     const failed = oom?.asked ? this.full + oom.asked : 0;
@@ -189,7 +192,7 @@ class Chart {
     const phases = sameStep && other ? this.phasesBeyond(step, other) : this.phasesOf(byTime ? step : reference);
     const id = `memlab-clip-${Chart.drawn++}`;
     const plot = [
-      this.shades(phases), this.areas(alone, hidden), this.reserved ? this.cached(id) : "", other ? this.outline(other, "memlab-other") : "",
+      this.shades(phases), this.areas(alone, hidden), this.waiting(id), this.reserved ? this.cached(id) : "", other ? this.outline(other, "memlab-other") : "",
       alone ? "" : this.outline(step, "memlab-line"), limits.map(([bytes]) => this.level(this.y(bytes), "memlab-limit")).join(""),
     ];
     this.box.innerHTML = `<svg class="memlab-drawing" width="100%" height="${height}" font-size="${size}" aria-hidden="true">`
@@ -204,7 +207,12 @@ class Chart {
 
   points(kept, step, value) {
     const xs = this.xsOf.get(step), point = (x, m) => `${(this.left + x * this.width).toFixed(1)},${this.y(value(m)).toFixed(1)}`;
-    return [...kept.map((m) => point(xs[m], m)), point(this.endOf.get(step), step.count)];
+    const drawn = kept.map((m) => [xs[m], m]);
+    for (const [from, to] of this.waitsOf(step)) { // while it waits nothing is allocated
+      const before = drawn.findLastIndex(([x]) => x <= from);
+      if (before >= 0 && drawn[before + 1]?.[0] >= to) drawn.splice(before + 1, 0, [to, drawn[before][1]]);
+    }
+    return [...drawn.map(([x, m]) => point(x, m)), point(this.endOf.get(step), step.count)];
   }
 
   areas(alone, hidden) {
@@ -241,10 +249,16 @@ class Chart {
     return `${edge}<polyline class="${kind}" points="${points}"/>`;
   }
 
-  // The phases of a step, with where each begins and ends, 0 to 1, as far as it can be seen.
+  // The phases of a step, with where each begins and ends, 0 to 1, as far as it can be seen. A wait between two phases
+  // belongs to neither.
   phasesOf(step) {
     const xs = this.xsOf.get(step), seen = (moment) => Math.min(Math.max(xs[moment], 0), 1);
-    return step.phases.map((phase) => ({ ...phase, step, from: seen(phase.begin), to: seen(phase.end) }));
+    const phases = step.phases.map((phase) => ({ ...phase, step, from: seen(phase.begin), to: seen(phase.end) }));
+    for (const [from, to] of this.waitsOf(step)) {
+      const next = phases.findIndex(({ begin }) => seen(begin) <= from && to <= seen(begin + 1));
+      if (next > 0) [phases[next - 1].to, phases[next].from] = [from, to];
+    }
+    return phases;
   }
 
   // Those of a step that ran out of memory, and then of the whole one.
@@ -258,6 +272,16 @@ class Chart {
   shades(phases) {
     return phases.filter(({ name }) => name === "forward" || name === "optimizer").map(({ from, to }) =>
       `<rect class="memlab-shade" x="${this.left + from * this.width}" y="0" height="${this.bottom}" width="${(to - from) * this.width}"/>`).join("");
+  }
+
+  // Where the rank computes nothing and waits for others.
+  waiting(id) {
+    const spans = this.waitsOf(this.step).filter(([from, to]) => to > from);
+    const cell = this.size / 2;
+    return spans.length === 0 ? "" : `<pattern id="${id}-waits" width="${cell}" height="${cell}" patternUnits="userSpaceOnUse">`
+      + `<line class="memlab-wait" x2="${cell}" y1="${cell / 2}" y2="${cell / 2}"/></pattern>`
+      + spans.map(([from, to]) => `<rect class="memlab-waits" x="${(this.left + from * this.width).toFixed(1)}" y="0" height="${this.bottom}" `
+        + `width="${((to - from) * this.width).toFixed(1)}" fill="url(#${id}-waits)"/>`).join("");
   }
 
   axis() {
@@ -303,6 +327,7 @@ class Chart {
   texts(phases, other, limits, marks, failed) {
     const taken = [];
     const names = this.phaseNames(phases, taken), request = this.failure(failed, taken);
+    const waits = this.waitName(taken);
     const limitNames = limits.map(([bytes, text]) => this.put(text, this.besideLimit(this.y(bytes)), "memlab-limit-name", taken));
     for (const [bytes] of limits) {
       taken.push({ left: this.left, right: this.left + this.width, top: this.y(bytes) - 1, bottom: this.y(bytes) + 1 });
@@ -310,7 +335,7 @@ class Chart {
     const held = this.reserved ? this.reservedName(taken) : "";
     const peaks = this.alone ? [] : [[this.step, marks[0]], [other, marks[1]]].filter(([step]) => step);
     const needles = peaks.map(([step]) => ({ ...around(this.summit(step)), bottom: this.bottom }));
-    return [names, request, ...limitNames, held, ...peaks.map(([step, name]) => this.peak(step, name, taken, needles))].join("");
+    return [names, waits, request, ...limitNames, held, ...peaks.map(([step, name]) => this.peak(step, name, taken, needles))].join("");
   }
 
   // A text in the first of its places [x, y, anchor] where it meets nothing that is taken; where there is none, nowhere.
@@ -328,6 +353,16 @@ class Chart {
     if (!box) return "";
     taken.push(box);
     return this.write(text, box.left, box.base, "start", kind);
+  }
+
+  // The widest wait is named: among the phases, or where these leave no room, below them.
+  waitName(taken) {
+    const widest = this.waitsOf(this.step).reduce((one, other) => other[1] - other[0] > one[1] - one[0] ? other : one, [0, 0]);
+    const width = (widest[1] - widest[0]) * this.width;
+    if (width < 4) return "";
+    const middle = this.left + ((widest[0] + widest[1]) / 2) * this.width;
+    const rows = [1, 2.4].map((row) => [middle, row * this.size + 3, "middle"]);
+    return this.put("waits for other ranks", rows, "memlab-quiet", taken);
   }
 
   phaseNames(phases, taken) {

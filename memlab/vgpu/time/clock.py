@@ -20,6 +20,8 @@ class Clock:
 
     Attributes:
         streams: what was given to each stream, how often each.
+        waits: from when to when, in seconds of the step, nothing was computed because other ranks' bytes had to come;
+            without the one for the last collective, see :meth:`last_wait`.
     """
 
     def __init__(self, speed: Speed):
@@ -37,6 +39,7 @@ class Clock:
         self._seconds: dict[Work, float] = {}
         self._link.start()
         self._since = 0.0  # when the last collective was launched
+        self.waits: list[tuple[float, float]] = []
 
     def count(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, answer: Answer | None, stream: int
@@ -93,7 +96,10 @@ class Clock:
             self._link.send(named.collective, args, self.now())
         is_traded = (named.name == SEND or named.name in RECEIVE) and self._link.trade(named.name, args)
         if is_traded or named.name == WAIT or Arguments(func, args, kwargs).get("async_op") is False:
+            begun = self.now()
             self._busy[stream] = max(self._busy[stream], self._link.free)
+            if self.now() > begun:
+                self.waits.append((begun, self.now()))
         self._since = self.now()
 
     def now(self) -> float:
@@ -111,6 +117,16 @@ class Clock:
     def communication(self) -> str:
         """Return a sentence on what the estimate assumes of other ranks; or ``""``."""
         return "" if self._link.takes_turns else self._link.sentence(self._exposed())
+
+    def last_wait(self) -> tuple[float, float] | None:
+        """Return from when to when everything after the last collective waits for it; None if it need not.
+
+        DistributedDataParallel's last bucket is such a one: the optimizer waits for it. :meth:`now` does not know while
+        the step goes on that no other collective will come, so moments after it are that much too early.
+        """
+        if self._link.takes_turns or self._link.free <= self._since:
+            return None
+        return self._since, self._link.free
 
     def _alone(self) -> float:
         """Seconds without a word to other ranks."""
