@@ -39,7 +39,8 @@ def schedule(schedules: Mapping[str, Sequence[Slots]], *, title: str) -> Picture
     axes = picture.add_subplot()
     ends = {name: 1 + max(max(slots) for slots in stages) for name, stages in schedules.items()}
     longest = max(ends.values())
-    ticks, top = {}, 0.0
+    ticks: dict[float, str] = {}
+    top = 0.0
     for name, stages in schedules.items():
         places = [top + HEAD + row for row in range(len(stages))]
         end = ends[name]
