@@ -42,6 +42,7 @@ def distribute(
     precision="fp32",
     offload=False,
     compiled=False,
+    replicas=1,
 ):
     """A model over all ranks, and its optimizer; ``start="meta"`` makes the model in pieces from the first."""
     torch.manual_seed(0)  # the ranks begin with the same numbers
@@ -58,6 +59,7 @@ def distribute(
         keep=strategy == "zero-2",
         precision=precision,
         offload=offload and device.type != "cpu",
+        replicas=replicas,
     )
     if start == "meta":
         fill(model.to_empty(device=home))
@@ -72,11 +74,16 @@ def replicate(model, strategy):
     return model, torch.optim.AdamW(model.parameters())
 
 
-def shard(model, device, *, keep=False, precision="fp32", offload=False):
+def shard(model, device, *, keep=False, precision="fp32", offload=False, replicas=1):
     """Everything in pieces, gathered when it is needed; what forward gathers may be kept for backward (stage 2)."""
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    ranks = dist.get_world_size()
+    mesh = init_device_mesh(device.type, (ranks,))
+    if replicas > 1:  # HSDP: pieces in each group of ranks, and the same among the groups
+        names = {"mesh_dim_names": ("replicate", "shard")}
+        mesh = init_device_mesh(device.type, (replicas, ranks // replicas), **names)
     options = {
-        "mesh": init_device_mesh(device.type, (dist.get_world_size(),)),
+        "mesh": mesh,
         "reshard_after_forward": not keep,
         "mp_policy": bf16 if precision == "bf16" else MixedPrecisionPolicy(),
         "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
