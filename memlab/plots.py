@@ -62,7 +62,7 @@ class Picture(Figure):
         return {"text/html": self.html(), "text/plain": self.sentence}
 
 
-def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -> Picture:
+def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "", title: str = "") -> Picture:
     """Allocated bytes by category through the X-rayed step, the phases and the peak named.
 
     Where much more is reserved than allocated, what is reserved and free is hatched.
@@ -71,9 +71,10 @@ def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -
     Args:
         trace: the run to show.
         budget: bytes, or text such as ``"15 GiB"``, drawn as a line.
-        note: written small below the sentence; by default where the run comes from.
+        note: written small below the title; by default where the run comes from.
+        title: by default, says what the peak is made of.
     """
-    picture = Picture(trace.sentence)
+    picture = Picture(title or trace.sentence)
     axes = picture.add_subplot()
     is_timed = trace.source == "predicted" and trace.seconds[-1] > 0
     moments = trace.seconds if is_timed else range(len(trace.allocated))
@@ -99,7 +100,7 @@ def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "") -
         axes.set_xlabel(f"time in step {trace.xray_step}, estimated", color=QUIET_INK)
     else:
         axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
-    write_title(axes, trace.sentence, note or sources([trace]))
+    write_title(axes, picture.sentence, note or sources([trace]))
     draw_legend(picture)
     return picture
 
@@ -227,7 +228,7 @@ def _shade_phases(axes: Axes, trace: Trace, moments: Sequence[float]) -> None:
 
 def _stripe_waits(axes: Axes, trace: Trace) -> None:
     """Stripe where a rank computes nothing and waits for others."""
-    look: dict[str, Any] = {"edgecolor": ("white", 0.8), "hatch": "---", "linewidth": 0}
+    look: dict[str, Any] = {"edgecolor": ("white", 0.6), "hatch": "---", "linewidth": 0}
     for begin, end in trace.waits:
         axes.axvspan(begin, end, facecolor="none", **look)
     if trace.waits:  # stripes that a legend can show on a white ground

@@ -108,6 +108,11 @@ def test_a_wait_for_other_ranks_is_striped_to_its_end_and_named():
     assert "waits for other ranks" not in plots.timeline(trace(3000)).axes[0].get_legend_handles_labels()[1]
 
 
+def test_a_timeline_has_the_title_that_it_is_given():
+    assert plots.timeline(trace(3000), title="a lesson").sentence == "a lesson"
+    assert plots.timeline(trace(3000)).sentence == trace(3000).sentence
+
+
 def test_the_stack_adds_up_to_the_peak():
     axes = plots.timeline(trace(3000)).axes[0]
     tops = [collection.get_paths()[0].vertices[:, 1].max() for collection in axes.collections]
