@@ -79,7 +79,7 @@ def shard(model, device, *, keep=False, precision="fp32", offload=False, replica
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     ranks = dist.get_world_size()
     mesh = init_device_mesh(device.type, (ranks,))
-    if replicas > 1:  # HSDP: pieces in each group of ranks, and the same among the groups
+    if replicas > 1:  # HSDP: each group of ranks has all pieces
         names = {"mesh_dim_names": ("replicate", "shard")}
         mesh = init_device_mesh(device.type, (replicas, ranks // replicas), **names)
     options = {
