@@ -57,10 +57,13 @@ class Edits:
             yield
 
     def leave_to_trainer(self, arguments: Any, call: str) -> None:
-        """Let a Trainer of transformers make what its new ``TrainingArguments`` have a field for, by that field."""
+        """Let a Trainer of transformers make what its new ``TrainingArguments`` have a field for, by that field.
+
+        ``call`` is the line and the name of what the user's code calls; ``""`` where a parser of arguments does.
+        """
         fields: dict[str, tuple[str, Any, Any]] = {
             "checkpointing": ("gradient_checkpointing", True, arguments.gradient_checkpointing),
-            "autocast": ("bf16" if _has_bf16() else "fp16", True, arguments.bf16 or arguments.fp16),
+            "autocast": ("bf16" if _half()[0] is torch.bfloat16 else "fp16", True, arguments.bf16 or arguments.fp16),
             "adam8bit": ("optim", "adamw_bnb_8bit", "8bit" in arguments.optim),
         }
         for name in fields.keys() & self._names:
@@ -68,7 +71,7 @@ class Edits:
             field, value, is_there = fields[name]
             if not is_there:
                 setattr(arguments, field, value)
-                self._tell(f"{call}(..., {field}={value!r})")
+                self._tell(f"{call}(..., {field}={value!r})" if call else f"--{field} {value}")
 
     def _changes(self) -> Iterator[Change]:
         if "fused" in self._names:
@@ -157,22 +160,30 @@ class Edits:
             for context in self._contexts(module):
                 self._inside[id(module)].enter_context(context)
 
-    def _leave(self, module: nn.Module, *rest: Any) -> None:
+    def _leave(self, module: nn.Module, args: Any, out: Any) -> Any:
         if id(module) in self._inside:
             self._inside[id(module)].close()
+            if "autocast" in self._names:
+                return self._for_the_loss(module, out)
+        return None  # the result as it is
+
+    def _for_the_loss(self, module: nn.Module, out: Any) -> Any:
+        """The result of autocast as float32, which a loss outside of autocast needs: in 16 bits its sum overflows."""
+        is_half = isinstance(out, torch.Tensor) and out.dtype in (torch.float16, torch.bfloat16)
+        model = self._name_of(module)
+        dtype, scaled = _half()
+        widened = f"; {model}.register_forward_hook(lambda *call: call[-1].float())" * is_half
+        self._tell(
+            f"{self._once}: {model}.forward = torch.autocast('cuda', dtype={dtype})({model}.forward){widened}{scaled}"
+        )
+        return out.float() if is_half else None
 
     def _contexts(self, module: nn.Module) -> Iterator[AbstractContextManager[Any]]:
         model = self._name_of(module)
         if NO_GRAD in self._names and not module.training:
             yield torch.no_grad()
         if "autocast" in self._names:
-            dtype, scaled = torch.bfloat16, ""
-            if not _has_bf16():
-                dtype, scaled = torch.float16, ", and the loss through a torch.amp.GradScaler"
-            self._tell(
-                f"{self._once}: {model}.forward = torch.autocast('cuda', dtype={dtype})({model}.forward){scaled}"
-            )
-            yield torch.autocast("cuda", dtype=dtype)
+            yield torch.autocast("cuda", dtype=_half()[0])
         if "offload" in self._names:
             what = f"the call of {model}" if _is_called_by_reader() else "this line"
             self._tell(f"{where()}: {what} within `with torch.autograd.graph.save_on_cpu(pin_memory=True):`")
@@ -195,9 +206,9 @@ class Edits:
         from memlab.vgpu.compiled.internals import functorch_config  # which takes seconds to import
 
         functorch_config.activation_memory_budget = BUDGET
-        for block in self._blocks(
-            model, f"block.compile(), and torch._functorch.config.activation_memory_budget = {BUDGET}"
-        ):
+        budget = f"torch._functorch.config.activation_memory_budget = {BUDGET}"
+        self._tell(f"{self._once}: import torch._functorch.config; {budget}")
+        for block in self._blocks(model, "block.compile()"):
             block.compile()
 
     def _blocks(self, model: nn.Module, change: str) -> list[nn.Module]:
@@ -209,8 +220,11 @@ class Edits:
         return [block for stack in found.values() for block in stack]
 
 
-def _has_bf16() -> bool:
-    return torch.cuda.is_bf16_supported(including_emulation=False)
+def _half() -> tuple[torch.dtype, str]:
+    """The dtype of autocast on the card, and what else it needs, as words behind the line."""
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.bfloat16, ""
+    return torch.float16, ", and the loss through a torch.amp.GradScaler"
 
 
 def _is_called_by_reader() -> bool:

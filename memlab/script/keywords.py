@@ -68,7 +68,8 @@ class Keywords:
         @functools.wraps(init)
         def made(loader: Any, dataset: Any, batch_size: Any = 1, *args: Any, **kwargs: Any) -> None:
             if type(batch_size) is int and kwargs.get("batch_sampler") is None and (place := _readers_call()):
-                option = Option("batch_size", batch_size, place=place, call=type(loader).__name__)
+                written = f"{type(loader).__name__}(..., batch_size={{}})"
+                option = Option("batch_size", batch_size, place=place, written=written)
                 self._of_loaders[id(loader)] = option
                 batch_size = self._values.get(option.key, batch_size)
             init(loader, dataset, batch_size, *args, **kwargs)
@@ -92,20 +93,20 @@ class Keywords:
 
         @functools.wraps(finish)
         def finished(self_: Any) -> None:
-            if place := _readers_call():
+            place, name = _readers_call(), type(self_).__name__
+            if place:
                 self._see_trainers(self_, place)
+            self._edits.leave_to_trainer(self_, f"{place}: {name}" if place else "")
             finish(self_)
 
         arguments.__post_init__ = finished
 
     def _see_trainers(self, arguments: Any, place: str) -> None:
-        name = type(arguments).__name__
         for field in TRAINERS:
             if type(value := getattr(arguments, field, None)) is int:
-                option = Option(field, value, place=place, call=name)
+                option = Option(field, value, place=place, written=f"{type(arguments).__name__}(..., {field}={{}})")
                 self.options.append(option)
                 setattr(arguments, field, self._values.get(option.key, value))
-        self._edits.leave_to_trainer(arguments, f"{place}: {name}")
 
 
 def _readers_call() -> str:

@@ -36,7 +36,7 @@ class Option:
         is_switch: it stands alone, and is off without.
         choices: what it may be, if only that.
         place: the line of the source that has the value, as in ``"train.py:12"``; ``""`` on the command line.
-        call: what is called there with the value as an argument, as in ``"DataLoader"``; ``""`` for a constant.
+        written: what stands there, with braces for the value, as in ``"DataLoader(..., batch_size={})"``.
         evaluates: an argument of what is used without gradients.
     """
 
@@ -45,7 +45,7 @@ class Option:
     is_switch: bool = False
     choices: tuple[str, ...] = ()
     place: str = ""
-    call: str = ""
+    written: str = ""
     evaluates: bool = False
 
     @property
@@ -78,9 +78,7 @@ class Option:
         """Tell how it gets this value: the argument on the command line, or the line of the source."""
         if not self.place:
             return f"{self.flag} {value}"
-        return (
-            f"{self.place}: {f'{self.call}(..., {self.flag}={value!r})' if self.call else f'{self.flag} = {value!r}'}"
-        )
+        return f"{self.place}: {self.written.format(repr(value))}"
 
 
 def follow_parsers() -> list[Option]:
@@ -107,38 +105,43 @@ def _of_action(action: argparse.Action, parsed: argparse.Namespace) -> Option:
 
 def of_constants(path: Path, values: Mapping[str, Any]) -> list[Option]:
     """The constants at the top of a script, which some let ``--name=value`` set, with the values that they had."""
-    names = (target.id for target, _ in _constants(path.read_bytes()) if isinstance(target, ast.Name))
+    names = (target.id for target, *_ in _constants(path.read_bytes()) if isinstance(target, ast.Name))
     return [Option(f"--{name}", values[name]) for name in names if isinstance(values.get(name), _PLAIN)]
 
 
 def in_constants(path: Path) -> list[Option]:
     """The constants of a script's source, at the top and in classes; see :func:`with_constants`."""
     return [
-        Option(target.id, node.value, place=f"{path.name}:{node.lineno}")
-        for target, node in _constants(path.read_bytes())
+        Option(target.id, node.value, place=f"{path.name}:{node.lineno}", written=f"{_left(target, kind)} = {{}}")
+        for target, node, kind in _constants(path.read_bytes())
         if isinstance(target, ast.Name) and isinstance(node, ast.Constant) and isinstance(node.value, _PLAIN)
     ]
+
+
+def _left(target: ast.Name, kind: ast.expr | None) -> str:
+    """What stands on the left: a dataclass has fields only with their types."""
+    return target.id if kind is None else f"{target.id}: {ast.unparse(kind)}"
 
 
 def with_constants(path: Path, values: Mapping[str, Any]) -> ast.Module:
     """The source of a script in which constants have other values, by the keys of their options."""
     tree = ast.parse(path.read_bytes(), str(path))
-    for target, node in _constants(tree):
+    for target, node, _ in _constants(tree):
         key = f"{path.name}:{node.lineno} {getattr(target, 'id', '')}"
         if isinstance(node, ast.Constant) and key in values:
             node.value = values[key]
     return tree
 
 
-def _constants(source: bytes | ast.Module) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Each name that gets a value at the top of a script, or in a class there, and the value."""
+def _constants(source: bytes | ast.Module) -> Iterator[tuple[ast.expr, ast.expr, ast.expr | None]]:
+    """Each name that gets a value at the top of a script, or in a class there, with the value and its type."""
     tree = source if isinstance(source, ast.Module) else ast.parse(source)
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
     for node in [*tree.body, *(inner for class_ in classes for inner in class_.body)]:
         if isinstance(node, ast.Assign):
-            yield from ((target, node.value) for target in node.targets)
+            yield from ((target, node.value, None) for target in node.targets)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            yield node.target, node.value
+            yield node.target, node.value, node.annotation
 
 
 def in_source(path: Path) -> Iterator[Option]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+from memlab.categories import Category
 from memlab.errors import MemlabError
 from memlab.oom import with_room_enough
 from memlab.script.child import Answer, ask
@@ -112,6 +113,11 @@ class Attempt:
         return listed([move.name for move in self.moves])
 
     @property
+    def with_bytes(self) -> str:
+        """Its name, and what would be reserved."""
+        return f"{self.name} ({format_bytes(self.reserved)} reserved)"
+
+    @property
     def shrinks_the_batch(self) -> bool:
         """True if it processes a batch in several parts."""
         return any(move.batches > 1 for move in self.moves)
@@ -126,7 +132,8 @@ class Attempt:
         time = ""
         if self.seconds and whole.seconds:
             time = f", about {self.seconds / whole.seconds:.2g} times as long"
-        yield f"- {self.name}: {format_bytes(self.peak)}, {format_bytes(self.reserved)} reserved{time}"
+        other = "" if self.keeps_the_result else "; this changes what is trained"
+        yield f"- {self.name}: {format_bytes(self.peak)}, {format_bytes(self.reserved)} reserved{time}{other}"
         yield from (f"    {line}" for line in self.lines)
 
 
@@ -134,23 +141,27 @@ class Plan:
     """Tries changes of a script that has run out of memory.
 
     Args:
-        predicted: asks for a prediction of a command with changes of its source, with all the memory that it wants.
+        predicted: asks for a prediction of a command with changes of its source and so many steps, with all the
+            memory that it wants.
         command: the script.
         options: those that it has.
         room: bytes that may be reserved.
         tell: called with a sentence about what is being tried.
         evaluates: whether memory ran out in an evaluation, which keeps nothing for a backward.
+        known_fault: what was said of the script already, see :class:`memlab.script.child.Answer`.
     """
 
     def __init__(
         self,
-        predicted: Callable[[Command, Sequence[str]], Answer],
+        predicted: Callable[[Command, Sequence[str], int], Answer],
         command: Command,
         options: Sequence[Option],
         room: int,
         tell: Callable[[str], None],
         evaluates: bool = False,
+        known_fault: str = "",
     ):
+        self._known_fault = known_fault
         self._predicted = predicted
         self._command = command
         edits = EVALUATING if evaluates else EDITS
@@ -164,6 +175,9 @@ class Plan:
         self._room = room
         self._tell = tell
         self._is_interrupted = False
+        self._steps = STEPS + 1  # to see what each leaves
+        self._why: dict[str, str] = {}  # it does not run with a change, in a sentence
+        self._always: list[str] = []  # edits without which nothing else is tried
 
     def lines(self) -> Iterator[str]:
         """Yield what the script needs, and with what it fits, the fastest first; then what was tried besides.
@@ -174,12 +188,26 @@ class Plan:
         whole = self._attempt()
         assert whole is not None  # it has run before
         if whole.answer.fault:
-            yield whole.answer.fault
-            yield from self.mended(whole.answer)
-            return
-        yield f"{with_room_enough(whole.peak, whole.reserved, self._room)}."
+            if whole.answer.fault != self._known_fault:
+                yield whole.answer.fault
+            mended = self._attempt(Move(edit=NO_GRAD)) if whole.answer.lacks_no_grad else None
+            if mended is None:
+                yield MEND_FIRST
+                return
+            yield f"With it: {format_bytes(mended.peak)}, {format_bytes(mended.reserved)} reserved."
+            if self._fits(mended):
+                return
+            yield "That does not fit yet, so what follows is tried with it."
+            whole, self._always = mended, [NO_GRAD]
+        else:
+            yield f"{with_room_enough(whole.peak, whole.reserved, self._room)}."
+        if not whole.answer.trace.varies:
+            self._steps = STEPS
         moves = [*[Move(edit=EXPANDABLE)] * (whole.peak <= self._room < whole.reserved), *self._moves]
         found = self._each(moves)
+        if self._is_interrupted and not found:
+            yield "Interrupted before a change was tried to its end."
+            raise KeyboardInterrupt
         singles = [
             one for one in found.values() if one and (one.peak < WORTH_HAVING * whole.peak or self._frees(one, whole))
         ]
@@ -190,9 +218,12 @@ class Plan:
             yield f"Nothing that was tried makes it fit.{' What saves the most:' * bool(told)}"
         for one in told:
             yield from one.told(whole)
+        if fits and whole.answer.trace.varies:
+            yield f"That is with the batches of the first {self._steps} steps, which differ: the largest decides."
+        if more := [one for one in singles if self._fits(one) and one not in told]:
+            yield f"It fits as well with one of {listed([one.with_bytes for one in more])}."
         if short := [one for one in singles if not self._fits(one) and one not in told]:
-            sizes = [f"{one.name} ({format_bytes(one.reserved)} reserved)" for one in short]
-            yield f"What helps, too, and does not suffice alone: {listed(sizes)}."
+            yield f"What helps, too, and does not suffice alone: {listed([one.with_bytes for one in short])}."
         if not fits:
             yield WHAT_IS_LEFT
         if not fits and not self._has_batch:
@@ -200,7 +231,7 @@ class Plan:
                 "Not tried: a smaller batch. No option, constant or DataLoader of the script names one: give it an "
                 "option, and predict again."
             )
-        for name in self._lacking:
+        for name in self._lacking if whole.answer.trace.by_category.get(Category.OPTIMIZER_STATE) else ():
             yield f"Not tried: {name}, which needs {NEEDS[name]}: install it, and predict again."
         if useless := [move.name for move, one in found.items() if one not in singles]:
             yield f"Tried, and of no use here: {listed(useless)}."
@@ -208,15 +239,6 @@ class Plan:
             rest = [move.name for move in moves if move not in found]
             yield f"Interrupted, so not tried: {listed([*rest, 'several changes together'])}."
             raise KeyboardInterrupt
-
-    def mended(self, faulty: Answer) -> Iterator[str]:
-        """Yield what the script takes without what it keeps for no use, where that can be tried."""
-        found = self._attempt(Move(edit=NO_GRAD)) if faulty.lacks_no_grad else None
-        if found is None:
-            yield MEND_FIRST
-            return
-        fits = "it fits" if self._fits(found) else "it does not fit yet, so predict again once it is there"
-        yield f"With it: {format_bytes(found.peak)}, {format_bytes(found.reserved)} reserved, so {fits}."
 
     def _each(self, moves: Sequence[Move]) -> dict[Move, Attempt | None]:
         """Try each of the moves alone; those that were not when Ctrl-C came are left out."""
@@ -236,7 +258,7 @@ class Plan:
 
     def _outcome(self, move: Move, found: Attempt | None) -> str:
         if found is None:
-            return f"with {move.name} it does not run"
+            return f"with {move.name} it does not run ({self._why.get(move.name, 'it was ended')})"
         fits = "fits" if self._fits(found) else "does not fit"
         return f"{found.name}, {format_bytes(found.reserved)} reserved, {fits}"
 
@@ -294,8 +316,8 @@ class Plan:
     def _attempt(self, *moves: Move) -> Attempt | None:
         """Predict the script with these changes; None where it does not run so."""
         names, batches = [move.name for move in moves], max((move.batches for move in moves), default=1)
-        self._tell(f"trying {listed(names)}" if names else "with room enough")
-        edits = [move.edit for move in moves if move.edit and move.edit != EXPANDABLE]
+        self._tell(f"trying {listed(names)}" if names else "predicting it with room enough, to compare")
+        edits = self._always + [move.edit for move in moves if move.edit and move.edit != EXPANDABLE]
         options = [(move.option, move.value) for move in moves if move.option]
         command = self._command
         for option, value in options:
@@ -304,8 +326,9 @@ class Plan:
             command = command.within(command.environment | dict([ALLOCATOR]))
         accumulates = batches > 1 and not (self._accumulated and self._accumulated.value > 1)
         try:
-            answer = self._predicted(command, [*edits, *[ACCUMULATE] * accumulates])
-        except MemlabError:
+            answer = self._predicted(command, [*edits, *[ACCUMULATE] * accumulates], self._steps)
+        except MemlabError as error:
+            self._why[listed(names)] = str(error).rstrip(".")
             return None
         trace = answer.trace
         assert trace.peak_reserved is not None
@@ -346,11 +369,11 @@ def plan(
         tell: called with a sentence about what is being tried.
     """
 
-    def predicted(changed: Command, edits: Sequence[str]) -> Answer:
-        steps = STEPS if edits or changed is not command else STEPS + 1
+    def predicted(changed: Command, edits: Sequence[str], steps: int) -> Answer:
         options: dict[str, Any] = {"gpu": gpu, "ranks": ranks, "steps": steps, "until": until}
         options |= {"guesses": guesses, "chosen": chosen}
         return ask(changed, **options, edits=edits, is_endless=True, is_quiet=True)
 
-    plan = Plan(predicted, command, answer.options, room, tell, answer.evaluates)
-    return plan.mended(answer) if answer.fault else plan.lines()
+    if answer.fault and not answer.lacks_no_grad:  # said with the prediction
+        return iter([MEND_FIRST])
+    return Plan(predicted, command, answer.options, room, tell, answer.evaluates, answer.fault).lines()

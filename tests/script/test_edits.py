@@ -37,7 +37,10 @@ PLAIN = {
     "step": "optimizer.step(); optimizer.zero_grad()",
 }
 BY_HAND = {
-    "autocast": {"change": "model.forward = torch.autocast('cuda', dtype=torch.float16)(model.forward)"},
+    "autocast": {
+        "change": "model.forward = torch.autocast('cuda', dtype=torch.float16)(model.forward); "
+        "model.register_forward_hook(lambda *call: call[-1].float())"
+    },
     "checkpointing": {
         "change": "for block in [*model[1]]: block.forward = "
         "functools.partial(checkpoint, block.forward, use_reentrant=False)"

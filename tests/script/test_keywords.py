@@ -162,3 +162,12 @@ def test_a_trainers_arguments_are_options_and_make_the_changes_that_they_have_a_
         "train.py:6: Config(..., fp16=True)",  # a T4 has no bf16
     }
     assert peak_of(edited) < peak_of(answer)
+
+
+def test_where_a_parser_makes_a_trainers_arguments_the_change_is_a_word_of_the_command_line(asked, tmp_path):
+    parser = "def parse(kind):\n    return kind(output_dir='here')\n"
+    (tmp_path / "site-packages/transformers/hf_argparser.py").write_text(parser)
+    text = TRAINER.replace("arguments = Config(", "from transformers.hf_argparser import parse\n    _ = dict(")
+    text = text.replace("    width =", "    arguments = parse(Config)\n    width =")
+    edited = ask(asked(text), gpu="T4", steps=2, edits=["checkpointing"])
+    assert edited.edits == ("--gradient_checkpointing True",)

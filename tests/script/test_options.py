@@ -78,7 +78,7 @@ def test_constants_of_the_source_and_of_its_classes_can_have_other_values(tmp_pa
     path.write_text("batch_size = 12\nlr = batch_size / 4\n\nclass Config:\n    BLOCK: int = 64\n    batch_size = 2\n")
     batch, block, other = in_constants(path)
     assert (batch.value, block.value, block.name) == (12, 64, "block")
-    assert other.told(1) == "train.py:6: batch_size = 1"
+    assert (block.told(32), other.told(1)) == ("train.py:5: BLOCK: int = 32", "train.py:6: batch_size = 1")
     changed = ast.unparse(with_constants(path, {batch.key: 6, block.key: 32}))
     assert changed == "batch_size = 6\nlr = batch_size / 4\n\nclass Config:\n    BLOCK: int = 32\n    batch_size = 2"
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from memlab.categories import Category
 from memlab.errors import BadValue
 from memlab.script.child import Answer
 from memlab.script.command import Command
@@ -28,7 +29,7 @@ def plan(tmp_path, monkeypatch):
     monkeypatch.setattr("memlab.script.plan.NEEDS", {})  # as if all of them were installed
 
     def plan(needs, *options):
-        def predicted(command, edits):
+        def predicted(command, edits, steps):
             expands = [EXPANDABLE] * ("PYTORCH_CUDA_ALLOC_CONF" in command.environment)
             values = (f"{key.split()[-1]}:{value}" for key, value in command.values.items())
             tried.append(" ".join((*command.arguments, *values, *edits, *expands)))
@@ -41,6 +42,8 @@ def plan(tmp_path, monkeypatch):
             idle = 0 if expands else plan.idle
             reserved = (peak + idle) * GIB
             trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=reserved, likely_seconds=seconds)
+            trace.varies, trace.by_category = plan.varies, plan.by_category
+            plan.steps.append(steps)
             lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
             return Answer(trace, (), lines, plan.fault, plan.lacks_no_grad)
 
@@ -51,7 +54,8 @@ def plan(tmp_path, monkeypatch):
         return lines
 
     plan.tried, plan.said, plan.idle, plan.fault, plan.evaluates = tried, [], 0, "", False
-    plan.lacks_no_grad, plan.interrupted_at = False, None
+    plan.lacks_no_grad, plan.interrupted_at, plan.varies, plan.steps = False, None, False, []
+    plan.by_category = {Category.OPTIMIZER_STATE: 1}
     return plan
 
 
@@ -103,7 +107,7 @@ def test_what_changes_the_training_comes_last(plan):
     lines = plan({"": 40, "--block=512": (13, 0.4), "checkpointing": (12, 1.3)}, LENGTH)
     assert [line for line in lines if line.startswith("-")] == [
         "- checkpointing: 12.0 GiB, 12.0 GiB reserved, about 1.3 times as long",
-        "- --block 1024 -> 512: 13.0 GiB, 13.0 GiB reserved, about 0.4 times as long",
+        "- --block 1024 -> 512: 13.0 GiB, 13.0 GiB reserved, about 0.4 times as long; this changes what is trained",
     ]
 
 
@@ -177,17 +181,33 @@ def test_of_a_script_whose_steps_leave_something_behind_only_that_is_told(plan):
     assert plan.tried == [""]
 
 
-@pytest.mark.parametrize(
-    ("needs", "outcome"),
-    [(10, "it fits"), (20, "it does not fit yet, so predict again once it is there")],
-)
-def test_what_an_evaluation_without_gradients_takes_is_predicted(plan, needs, outcome):
+def test_what_an_evaluation_without_gradients_takes_is_predicted(plan):
     plan.fault, plan.lacks_no_grad = "torch.no_grad() is missing.", True
-    assert plan({"": 40, NO_GRAD: needs}) == [
-        plan.fault,
-        f"With it: {needs}.0 GiB, {needs}.0 GiB reserved, so {outcome}.",
-    ]
+    assert plan({"": 40, NO_GRAD: 10}) == [plan.fault, "With it: 10.0 GiB, 10.0 GiB reserved."]
     assert plan.tried == ["", NO_GRAD]
+
+
+def test_where_that_does_not_suffice_all_else_is_tried_with_it(plan):
+    plan.fault, plan.lacks_no_grad = "torch.no_grad() is missing.", True
+    lines = plan({"": 40, NO_GRAD: 20, f"{NO_GRAD} checkpointing": 9})
+    assert lines[2] == "That does not fit yet, so what follows is tried with it."
+    assert lines[4].startswith("- checkpointing: 9.00 GiB")
+
+
+def test_where_batches_differ_more_of_them_are_tried_and_it_is_said(plan):
+    plan.varies = True
+    lines = plan({"": 40, "checkpointing": 12})
+    assert "That is with the batches of the first 3 steps, which differ: the largest decides." in lines
+    assert set(plan.steps) == {3}
+    plan.varies, plan.steps = False, []
+    assert not [line for line in plan({"": 40, "checkpointing": 12}) if "which differ" in line]
+    assert sorted(plan.steps) == [2, 3]
+
+
+def test_no_8_bit_optimizer_is_missed_where_the_optimizer_has_no_state(plan, monkeypatch):
+    monkeypatch.setattr("memlab.script.plan.NEEDS", {"adam8bit": "a_package_that_nobody_has"})
+    plan.by_category = {Category.PARAMETER: 1}
+    assert not [line for line in plan({"": 40, "checkpointing": 12}) if "adam8bit" in line]
 
 
 def test_where_an_evaluation_runs_out_its_own_batch_is_tried_and_nothing_that_only_a_backward_needs(plan):
@@ -207,8 +227,8 @@ def test_of_changes_that_fit_together_one_that_makes_it_faster_is_kept(plan):
 
 
 def test_a_batch_in_the_source_is_told_as_its_line(plan):
-    batch = Option("batch_size", 32, place="train.py:3", call="DataLoader")
-    steps = Option("gradient_accumulation_steps", 2, place="train.py:9")
+    batch = Option("batch_size", 32, place="train.py:3", written="DataLoader(..., batch_size={})")
+    steps = Option("gradient_accumulation_steps", 2, place="train.py:9", written="gradient_accumulation_steps = {}")
     lines = plan({"": 40, "batch_size:16": 10}, batch, steps)
     assert lines[2:5] == [
         "- batch_size 32 -> 16: 10.0 GiB, 10.0 GiB reserved, about 2 times as long",
@@ -223,7 +243,7 @@ def test_each_change_is_told_when_it_was_tried(plan):
     assert counts == tuple(f"{n} of 6" for n in range(1, 7))
     assert "checkpointing, 12.0 GiB reserved, fits" in told
     assert "fused, 41.0 GiB reserved, does not fit" in told
-    assert "with compile it does not run" in told
+    assert "with compile it does not run (it does not run so)" in told
 
 
 def test_ctrl_c_keeps_what_was_found(plan, monkeypatch):
@@ -232,6 +252,13 @@ def test_ctrl_c_keeps_what_was_found(plan, monkeypatch):
     lines = plan({"": 40, "autocast": 30, "checkpointing": 12})
     assert lines[2] == "- checkpointing: 12.0 GiB, 12.0 GiB reserved, about 1 times as long"
     assert lines[-1] == "Interrupted, so not tried: compile, fused, adam8bit, offload and several changes together."
+
+
+def test_interrupted_at_the_first_change_it_says_nothing_of_what_fits(plan, monkeypatch):
+    monkeypatch.setattr("memlab.script.plan.os.cpu_count", lambda: 1)
+    plan.interrupted_at = "autocast"
+    lines = plan({"": 40, "checkpointing": 12})
+    assert lines[1:] == ["Interrupted before a change was tried to its end."]
 
 
 def test_changes_together_that_are_faster_than_offloading_are_tried_beside_it(plan):

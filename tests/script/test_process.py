@@ -51,7 +51,9 @@ def answer(tmp_path, monkeypatch, own_main):
 def test_a_trace_and_the_options(answer):
     given = answer(STEPS)
     assert Trace.from_json(given["trace"]).device == "T4"
-    assert [Option(**option) for option in given["options"]] == [Option("batch_size", 4, place="train.py:3")]
+    assert [Option(**option) for option in given["options"]] == [
+        Option("batch_size", 4, place="train.py:3", written="batch_size = {}")
+    ]
 
 
 def test_constants_are_options_of_a_command_line_that_is_read(answer):
