@@ -8,7 +8,7 @@ import argparse
 import ast
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ _SIZES = (
     *("layer|depth|block", "width|hidden|dim|embd|embed|channel|head|rank|features"),
 )
 _EVALUATION = r"eval|test|valid"
-_OTHERS = r"seed|epoch|iter|step|worker|log|save|print|freq|interval|warmup|port|world|gpu|vocab|dropout|every"
-_SWITCHES = r"amp$|fp16|bf16|half|mixed|autocast|checkpointing|recompute|offload|8bit|compile"
+_OTHERS = r"min_|seed|epoch|iter|step|worker|log|save|print|freq|interval|warmup|port|world|gpu|vocab|dropout|every"
+_HALF = r"amp$|fp16|bf16|half|mixed|autocast"
+_SWITCHES = rf"{_HALF}|checkpointing|recompute|offload|8bit|compile"
 _PRECISIONS = ("bf16", "bfloat16", "fp16", "float16", "16-mixed", "amp")
 
 
@@ -153,11 +154,19 @@ def in_source(path: Path) -> Iterator[Option]:
             yield from (Option(name, is_switch="'store_true'" in actions) for name in names if name.startswith("--"))
 
 
+def is_in_half(options: Iterable[Option]) -> bool:
+    """Return True if a switch for 16 bits is on: another one is refused beside it, or changes nothing."""
+    switches = (option for option in options if not option.is_of_evaluation and re.search(_HALF, option.name))
+    return any(option.value is True for option in switches)
+
+
 def leaner(options: list[Option], *, evaluates: bool = False) -> list[tuple[Option, Any]]:
     """Options that may take fewer bytes with another value, and that value, the most promising first.
 
     Where memory runs out in an evaluation, those of the evaluation come first, and else none of them.
     """
+    if is_in_half(options):
+        options = [option for option in options if not re.search(_HALF, option.name)]
     own = [option for option in options if option.is_of_evaluation]
     ranked = [(rank, option, value) for option in options if option not in own for rank, value in _leaner(option)]
     if evaluates:

@@ -13,7 +13,7 @@ from memlab.errors import MemlabError
 from memlab.oom import with_room_enough
 from memlab.script.child import Answer, ask
 from memlab.script.command import Command
-from memlab.script.options import Option, leaner
+from memlab.script.options import Option, is_in_half, leaner
 from memlab.text import listed
 from memlab.units import format_bytes
 
@@ -164,7 +164,8 @@ class Plan:
         self._known_fault = known_fault
         self._predicted = predicted
         self._command = command
-        edits = EVALUATING if evaluates else EDITS
+        has_autocast = is_in_half(options)
+        edits = [name for name in (EVALUATING if evaluates else EDITS) if not (name == "autocast" and has_autocast)]
         self._lacking = [name for name in edits if name in NEEDS and find_spec(NEEDS[name]) is None]
         self._moves = [Move(edit=name) for name in edits if name not in self._lacking]
         self._has_batch = any(option.is_of_batch for option in options)

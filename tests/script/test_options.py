@@ -83,6 +83,17 @@ def test_constants_of_the_source_and_of_its_classes_can_have_other_values(tmp_pa
     assert changed == "batch_size = 6\nlr = batch_size / 4\n\nclass Config:\n    BLOCK: int = 32\n    batch_size = 2"
 
 
+def test_a_second_switch_for_16_bits_is_not_tried(path):
+    options = [
+        Option("--fp16", True),
+        Option("--bf16", False),
+        Option("--min-length", 100),
+        Option("--fp16-eval", False),
+    ]
+    assert leaner(options) == []
+    assert leaner([Option("--fp16", False), *options[1:]]) == [(Option("--fp16", False), True), (options[1], True)]
+
+
 def test_the_most_promising_options_are_tried_first():
     options = [
         Option("--epochs", 90),
@@ -91,7 +102,7 @@ def test_the_most_promising_options_are_tried_first():
         Option("--seed", 42),
         Option("--block_size", 1024),
         Option("--test-batch-size", 1000),
-        Option("--bf16", True),
+        Option("--offload", True),
         Option("--dtype", "float32", choices=("float32", "float16")),
         Option("--batch-size", 33),
         Option("--lr", 0.1),

@@ -269,3 +269,9 @@ def test_changes_together_that_are_faster_than_offloading_are_tried_beside_it(pl
         "- autocast and checkpointing",
         "- offload",
     ]
+
+
+def test_autocast_is_not_tried_where_the_script_has_it(plan):
+    plan({"": 40, "checkpointing": 12}, Option("--amp", True, is_switch=True))
+    assert "checkpointing" in plan.tried
+    assert "autocast" not in plan.tried
