@@ -120,7 +120,7 @@ def in_constants(path: Path) -> list[Option]:
 
 
 def _left(target: ast.Name, kind: ast.expr | None) -> str:
-    """What stands on the left: a dataclass has fields only with their types."""
+    """The left side of the line: a dataclass has fields only with their types."""
     return target.id if kind is None else f"{target.id}: {ast.unparse(kind)}"
 
 
