@@ -109,8 +109,7 @@ def _predict_script(args: argparse.Namespace) -> int:
     options = {"gpu": args.gpu, "ranks": (world_size, 0), "until": args.until} | _assumed(args)
     answer = ask(script, **options, steps=args.steps, budget=args.budget, snapshot=args.snapshot)
     room = _room(args)
-    varies = answer.trace.varies and args.until is None
-    show(repr(script), answer.trace, args.json, script.path.name, room=room, varies=varies)
+    show(repr(script), answer.trace, args.json, script.path.name, room=room, varies=answer.varies)
     _name_snapshot(args.snapshot)
     if answer.trace.oom:
         for line in plan(script, answer, **options, room=room, tell=_tell):

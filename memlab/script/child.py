@@ -38,6 +38,7 @@ class Answer:
         fault: a sentence on what it keeps though it has no use for it; ``""`` for nothing.
         lacks_no_grad: whether that is what an evaluation keeps for a backward.
         evaluates: whether memory ran out in an evaluation.
+        varies: whether the steps of the training differ, so that another batch may take more.
     """
 
     trace: Trace
@@ -46,6 +47,7 @@ class Answer:
     fault: str = ""
     lacks_no_grad: bool = False
     evaluates: bool = False
+    varies: bool = False
 
 
 def ask(
@@ -99,7 +101,7 @@ def ask(
             write_atomically(snapshot, Path(folder, SNAPSHOT).read_bytes())
     options = tuple(Option(**option | {"choices": tuple(option["choices"])}) for option in answer["options"])
     told = Trace.from_json(answer["trace"]), options, tuple(answer["edits"])
-    return Answer(*told, **{name: answer[name] for name in ("fault", "lacks_no_grad", "evaluates")})
+    return Answer(*told, **{name: answer[name] for name in ("fault", "lacks_no_grad", "evaluates", "varies")})
 
 
 def _run(request: dict[str, Any], variables: dict[str, str], folder: Path, is_quiet: bool) -> int:

@@ -6,7 +6,6 @@ They are tried in predictions (:mod:`memlab.script.plan`). What a script does al
 import functools
 import importlib
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
@@ -18,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from memlab.patching import Change, Patches
 from memlab.script.plan import ACCUMULATE, NEEDS, NO_GRAD
-from memlab.vgpu.refusals import readers_frame, where
+from memlab.vgpu.refusals import readers_call, readers_frame, where
 
 BUDGET = 0.5  # of the activations that a compiled block would keep
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
@@ -185,7 +184,7 @@ class Edits:
         if "autocast" in self._names:
             yield torch.autocast("cuda", dtype=_half()[0])
         if "offload" in self._names:
-            what = f"the call of {model}" if _is_called_by_reader() else "this line"
+            what = f"the call of {model}" if readers_call() else "this line"
             self._tell(f"{where()}: {what} within `with torch.autograd.graph.save_on_cpu(pin_memory=True):`")
             yield torch.autograd.graph.save_on_cpu(pin_memory=True)
 
@@ -225,14 +224,6 @@ def _half() -> tuple[torch.dtype, str]:
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.bfloat16, ""
     return torch.float16, ", and the loss through a torch.amp.GradScaler"
-
-
-def _is_called_by_reader() -> bool:
-    """Return True if the module that is about to run was called in the user's own code, not by a library."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("memlab.", "torch.nn.modules.module")):
-        frame = frame.f_back
-    return frame is not None and frame is readers_frame()
 
 
 def _modules_in(frame: FrameType) -> Iterator[tuple[int, str]]:

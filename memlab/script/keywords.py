@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from memlab.patching import Change, Patches
 from memlab.script.edits import Edits
 from memlab.script.options import Option
-from memlab.vgpu.refusals import is_readers_own, where
+from memlab.vgpu.refusals import readers_call, where
 
 # Of TrainingArguments, and of TRL's classes that inherit from it.
 TRAINER_ARGUMENTS = "transformers.training_args"
@@ -28,8 +28,6 @@ TRAINERS = (
     *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
     *("max_length", "max_seq_length"),
 )
-
-_CONSTRUCTING = ("__init__", "__post_init__")  # of a class that inherits
 
 
 class Keywords:
@@ -67,9 +65,9 @@ class Keywords:
     def _made(self, init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)
         def made(loader: Any, dataset: Any, batch_size: Any = 1, *args: Any, **kwargs: Any) -> None:
-            if type(batch_size) is int and kwargs.get("batch_sampler") is None and (place := _readers_call()):
+            if type(batch_size) is int and kwargs.get("batch_sampler") is None and (caller := readers_call()):
                 written = f"{type(loader).__name__}(..., batch_size={{}})"
-                option = Option("batch_size", batch_size, place=place, written=written)
+                option = Option("batch_size", batch_size, place=where(frame=caller), written=written)
                 self._of_loaders[id(loader)] = option
                 batch_size = self._values.get(option.key, batch_size)
             init(loader, dataset, batch_size, *args, **kwargs)
@@ -93,10 +91,12 @@ class Keywords:
 
         @functools.wraps(finish)
         def finished(self_: Any) -> None:
-            place, name = _readers_call(), type(self_).__name__
-            if place:
+            call = ""
+            if caller := readers_call():
+                place = where(frame=caller)
                 self._see_trainers(self_, place)
-            self._edits.leave_to_trainer(self_, f"{place}: {name}" if place else "")
+                call = f"{place}: {type(self_).__name__}"
+            self._edits.leave_to_trainer(self_, call)
             finish(self_)
 
         arguments.__post_init__ = finished
@@ -107,16 +107,6 @@ class Keywords:
                 option = Option(field, value, place=place, written=f"{type(arguments).__name__}(..., {field}={{}})")
                 self.options.append(option)
                 setattr(arguments, field, self._values.get(option.key, value))
-
-
-def _readers_call() -> str:
-    """The line of the user's code that calls the constructor at work; ``""`` where a library does."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (
-        frame.f_globals.get("__name__", "").startswith("memlab.") or frame.f_code.co_name in _CONSTRUCTING
-    ):
-        frame = frame.f_back
-    return where(frame=frame) if frame is not None and is_readers_own(frame.f_code.co_filename) else ""
 
 
 class _Imported(MetaPathFinder):

@@ -79,7 +79,7 @@ class Option:
         """Tell how it gets this value: the argument on the command line, or the line of the source."""
         if not self.place:
             return f"{self.flag} {value}"
-        return f"{self.place}: {self.written.format(repr(value))}"
+        return f"{self.place}: {self.written.replace('{}', repr(value))}"
 
 
 def follow_parsers() -> list[Option]:

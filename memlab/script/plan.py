@@ -202,7 +202,7 @@ class Plan:
             whole, self._always = mended, [NO_GRAD]
         else:
             yield f"{with_room_enough(whole.peak, whole.reserved, self._room)}."
-        if not whole.answer.trace.varies:
+        if not whole.answer.varies:
             self._steps = STEPS
         moves = [*[Move(edit=EXPANDABLE)] * (whole.peak <= self._room < whole.reserved), *self._moves]
         found = self._each(moves)
@@ -219,7 +219,7 @@ class Plan:
             yield f"Nothing that was tried makes it fit.{' What saves the most:' * bool(told)}"
         for one in told:
             yield from one.told(whole)
-        if fits and whole.answer.trace.varies:
+        if fits and whole.answer.varies:
             yield f"That is with the batches of the first {self._steps} steps, which differ: the largest decides."
         if more := [one for one in singles if self._fits(one) and one not in told]:
             yield f"It fits as well with one of {listed([one.with_bytes for one in more])}."

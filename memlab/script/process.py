@@ -59,11 +59,11 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
                 device.save_snapshot(folder / SNAPSHOT)
             known = [asdict(option) for option in _options(script, options, keywords)]
             told: dict[str, Any] = {"trace": trace.to_json(), "options": known, "edits": edits.lines}
-            told |= {"fault": run.fault, "lacks_no_grad": run.lacks_no_grad}
+            told |= {"fault": run.fault, "lacks_no_grad": run.lacks_no_grad, "varies": run.varies(trace)}
             return told | {"evaluates": run.has_failed_evaluating}
 
         telling = nullcontext() if device.computes else _telling(run)
-        with telling, edits.applied(), keywords.applied(), _not_for_ever(run, lambda: _end(found(run.trace()), folder)):
+        with edits.applied(), keywords.applied(), telling, _not_for_ever(run, lambda: _end(found(run.trace()), folder)):
             trace = run.complete()
         script.check_read(was_cut_off=run.cut_off.is_set())
         return found(trace)

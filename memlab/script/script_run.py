@@ -79,7 +79,11 @@ class ScriptRun(Run):
     def trace(self) -> Trace:
         """Return what is known so far; with what the steps after the first take, which also has all that is set up."""
         trace = super().trace()
-        return replace(trace, notes=(*trace.notes, *self._own_notes(trace.varies)))
+        return replace(trace, notes=(*trace.notes, *self._own_notes(self.varies(trace))))
+
+    def varies(self, trace: Trace) -> bool:
+        """Return True if the steps of the training differ; a step with a milestone in it differs anyway."""
+        return trace.varies and self._until is None
 
     def _own_notes(self, varies: bool) -> Iterator[str]:
         if self._followed.counts_backwards:
@@ -93,7 +97,7 @@ class ScriptRun(Run):
         if not self._device.computes and not any(step.peak_allocated for step in self.steps):
             yield from self._on_nothing()
         first, *others = (step.peak_allocated or 0 for step in self.steps)
-        if varies and not self._until:
+        if varies:
             yield (
                 f"Its steps differ, {format_bytes(min(others))} to {format_bytes(max(others))}: the largest batch "
                 "decides, so give --steps to see more of them, or pad all to the greatest length for the worst case."

@@ -94,6 +94,20 @@ def readers_frame() -> FrameType | None:
     return next((frame for frame, _ in _readers(traceback.walk_stack(None))), None)
 
 
+def readers_call() -> FrameType | None:
+    """Return the frame of the user's code that calls the module or makes the object at work, None where a library does.
+
+    Frames of memlab, of PyTorch's way into a module, and of constructors that inherit are passed over.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (
+        frame.f_globals.get("__name__", "").startswith(("memlab.", "torch.nn.modules.module"))
+        or frame.f_code.co_name in ("__init__", "__post_init__")
+    ):
+        frame = frame.f_back
+    return frame if frame is not None and is_readers_own(frame.f_code.co_filename) else None
+
+
 @cache
 def is_readers_own(file: str) -> bool:
     """Return True if code is the reader's own: not Python's, nor installed, nor memlab's. A notebook's cells are."""

@@ -42,10 +42,10 @@ def plan(tmp_path, monkeypatch):
             idle = 0 if expands else plan.idle
             reserved = (peak + idle) * GIB
             trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=reserved, likely_seconds=seconds)
-            trace.varies, trace.by_category = plan.varies, plan.by_category
+            trace.by_category = plan.by_category
             plan.steps.append(steps)
             lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
-            return Answer(trace, (), lines, plan.fault, plan.lacks_no_grad)
+            return Answer(trace, (), lines, plan.fault, plan.lacks_no_grad, varies=plan.varies)
 
         lines = []
         with suppress(KeyboardInterrupt):
