@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         for name in copy_notebooks(source, folder):
             print(f"Kept your edited {folder / name}; to get memlab's version, rename yours and run this again.")
         print(f"The notebooks are in {folder.resolve()}")
-    print("Jupyter runs until Ctrl-C is pressed here.")
+    print("Jupyter runs until Ctrl-C is pressed here.", flush=True)  # before what Jupyter says itself
     _run_jupyterlab(jupyter_options(folder, port=args.port, browser=not args.no_browser))
     return 0
 
