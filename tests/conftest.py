@@ -40,6 +40,7 @@ def pytest_configure(config):
         processes.enter_context(shared_processes())
         config.add_cleanup(processes.close)
 
+_imported = 0  # modules, when the collector was last kept from what there was
 
 # The same examples on every machine, however slow it is.
 hypothesis.settings.register_profile(
@@ -50,15 +51,26 @@ hypothesis.settings.load_profile("memlab")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Thousands of tests are some 800,000 objects that stay: Python's collector looks at them neither while they are
-    made nor at the end of each run that a test measures, which takes it as long as the run. As in a kernel.
+    """Thousands of tests are some 800,000 objects that stay: Python's collector does not look at them while they are
+    made, nor afterwards.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _imports_frozen():
+    """Keep the collector from the tests and from what they import, as a kernel does.
+
+    Each run ends with a collection. Where a test before has made torch import its compiler, it takes longer than the run.
+    """
+    global _imported
+    if len(sys.modules) > _imported:
         freeze_for_good()
+        _imported = len(sys.modules)
 
 
 # Another seed must be as good: MEMLAB_TEST_SEED=7 pytest tests
