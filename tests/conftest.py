@@ -65,7 +65,7 @@ def pytest_collection():
 def _imports_frozen():
     """Keep the collector from the tests and from what they import, as a kernel does.
 
-    Each run ends with a collection. Where a test before has made torch import its compiler, it takes longer than the run.
+    Each run ends with a collection, which takes longer than the run where a test before has imported the compiler.
     """
     global _imported
     if len(sys.modules) > _imported:
