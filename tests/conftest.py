@@ -40,6 +40,7 @@ def pytest_configure(config):
         processes.enter_context(shared_processes())
         config.add_cleanup(processes.close)
 
+
 _imported = 0  # modules, when the collector was last kept from what there was
 
 # The same examples on every machine, however slow it is.
