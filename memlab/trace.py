@@ -116,7 +116,7 @@ class Trace:
         notes: sentences about the run that its reader must know.
         guesses: lines of the loop that asked for a number which a prediction does not have, as ``"train.py:12"``.
         is_lower_bound: whether more may be needed: how large some results are depends on numbers that a prediction does
-            not have, and they were taken to be as small as can be.
+            not have, and they were taken to be as small as can be; or cuDNN's workspaces are not known.
         host_peak: bytes of the host's memory that tensors of a predicted loop took at most: weights before they move to
             the card, batches, what is offloaded. None where it was measured.
         rank: which of the processes that train together this one is, from 0.

@@ -113,9 +113,14 @@ class Attempt:
         return listed([move.name for move in self.moves])
 
     @property
+    def is_lower_bound(self) -> bool:
+        """True if it may need more than was predicted."""
+        return self.answer.trace.is_lower_bound
+
+    @property
     def with_bytes(self) -> str:
         """Its name, and what would be reserved."""
-        return f"{self.name} ({format_bytes(self.reserved)} reserved)"
+        return f"{self.name} ({'at least ' * self.is_lower_bound}{format_bytes(self.reserved)} reserved)"
 
     @property
     def shrinks_the_batch(self) -> bool:
@@ -133,7 +138,8 @@ class Attempt:
         if self.seconds and whole.seconds:
             time = f", about {self.seconds / whole.seconds:.2g} times as long"
         other = "" if self.keeps_the_result else "; this changes what is trained"
-        yield f"- {self.name}: {format_bytes(self.peak)}, {format_bytes(self.reserved)} reserved{time}{other}"
+        least = "at least " * self.is_lower_bound
+        yield f"- {self.name}: {least}{format_bytes(self.peak)}, {format_bytes(self.reserved)} reserved{time}{other}"
         yield from (f"    {line}" for line in self.lines)
 
 
@@ -214,7 +220,8 @@ class Plan:
         ]
         told = self._ways(singles)
         if fits := any(map(self._fits, told)):
-            yield "It fits with one of these, the fastest first (by estimates, for the same number of samples):"
+            it_fits = "It probably fits" if any(one.is_lower_bound for one in told) else "It fits"
+            yield f"{it_fits} with one of these, the fastest first (by estimates, for the same number of samples):"
         else:
             yield f"Nothing that was tried makes it fit.{' What saves the most:' * bool(told)}"
         for one in told:
@@ -271,7 +278,7 @@ class Plan:
                 fitting += filter(None, [self._together(singles)])
             except KeyboardInterrupt:
                 self._is_interrupted = True
-        fitting.sort(key=lambda one: (not one.keeps_the_result, one.seconds or 0))
+        fitting.sort(key=lambda one: (not one.keeps_the_result, one.is_lower_bound, one.seconds or 0))
         return (fitting or sorted(singles, key=lambda one: one.peak))[:MOST_TOLD]
 
     def _fits(self, attempt: Attempt) -> bool:

@@ -125,8 +125,9 @@ class VirtualGpu(Device):
 
     @property
     def is_lower_bound(self) -> bool:
-        """True if results have sizes that only a real card knows, and no share of them was given."""
-        return bool(self._prediction.sized) and self._chosen in (None, EVENLY)
+        """True if cuDNN's workspaces are unknown, or sizes that only a real card knows, with no share of them given."""
+        is_sized = bool(self._prediction.sized) and self._chosen in (None, EVENLY)
+        return is_sized or self._prediction.memory.is_incomplete
 
     @property
     def host_peak(self) -> int:

@@ -23,6 +23,7 @@ class VirtualMemory:
         # 9/8: CUDAAllocatorConfig's addresses of an expandable segment
         self.blocks = CachingAllocator(limit=card.room, settings=self._settings, space=card.capacity * 9 // 8)
         self.remarks: dict[str, None] = {}  # in order, each once
+        self.is_incomplete = False  # one of them is of bytes that are left out
         self._workspaces: dict[tuple[str, bool, int], Block | None] = {}
         self.streams = BackwardStreams(self.blocks)
         self._plans = Plans(self.blocks)
@@ -172,6 +173,7 @@ class VirtualMemory:
                 self._plans.run(step, in_backward)
             elif isinstance(step, Remark):
                 self.remarks[step.sentence] = None
+                self.is_incomplete |= step.leaves_out
             elif step >= 0:
                 taken.append((step, self.blocks.allocate(step)))
             else:

@@ -42,7 +42,7 @@ def plan(tmp_path, monkeypatch):
             idle = 0 if expands else plan.idle
             reserved = (peak + idle) * GIB
             trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=reserved, likely_seconds=seconds)
-            trace.by_category = plan.by_category
+            trace.by_category, trace.is_lower_bound = plan.by_category, tried[-1] in plan.of_lower_bounds
             plan.steps.append(steps)
             lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
             return Answer(trace, (), lines, plan.fault, plan.lacks_no_grad, varies=plan.varies)
@@ -55,7 +55,7 @@ def plan(tmp_path, monkeypatch):
 
     plan.tried, plan.said, plan.idle, plan.fault, plan.evaluates = tried, [], 0, "", False
     plan.lacks_no_grad, plan.interrupted_at, plan.varies, plan.steps = False, None, False, []
-    plan.by_category = {Category.OPTIMIZER_STATE: 1}
+    plan.by_category, plan.of_lower_bounds = {Category.OPTIMIZER_STATE: 1}, ()
     return plan
 
 
@@ -72,6 +72,16 @@ def test_what_fits_alone_is_told_the_fastest_first(plan):
         "Tried, and of no use here: compile, fused and adam8bit.",
     ]
     assert sorted(plan.tried) == sorted(["", *EDITS])
+
+
+def test_what_may_need_more_comes_behind_and_says_so(plan):
+    plan.of_lower_bounds = ("autocast",)
+    lines = plan({"": 40, "autocast": (14, 0.4), "checkpointing": (12, 1.3)})
+    assert lines[1].startswith("It probably fits with one of these, ")
+    assert [line for line in lines if line.startswith("-")] == [
+        "- checkpointing: 12.0 GiB, 12.0 GiB reserved, about 1.3 times as long",
+        "- autocast: at least 14.0 GiB, 14.0 GiB reserved, about 0.4 times as long",
+    ]
 
 
 def test_where_only_the_blocks_have_no_room_segments_that_expand_are_tried(plan):

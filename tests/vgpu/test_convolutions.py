@@ -219,8 +219,15 @@ def test_what_cudnn_has_no_plan_for_fails_as_on_the_card(cudnn):
 def test_what_nobody_knows_is_said_once(cudnn):
     answers = cudnn()
     answers.find = lambda capability, question: (None, 0)
-    (note,) = run().notes
+    trace = run()
+    (note,) = trace.notes
     assert note.startswith("Without cuDNN's workspaces")
+    assert trace.is_lower_bound
+
+
+def test_what_is_known_is_no_lower_bound(cudnn):
+    cudnn(forward=(1 * MIB,))
+    assert not run().is_lower_bound
 
 
 def test_another_version_is_said(cudnn):

@@ -15,7 +15,8 @@ from memlab.vgpu.versions import TORCH
 BROUGHT = (((2, 11), 91900), ((2, 13), 92000), ((2, 15), 92600))
 UNKNOWN = Remark(
     "Without cuDNN's workspaces, which are not known for some convolutions here: pip install 'memlab[cudnn]' lets "
-    "cuDNN be asked (Linux on x86-64)."
+    "cuDNN be asked (Linux on x86-64).",
+    leaves_out=True,
 )
 SEARCHED = Remark(
     "torch.backends.cudnn.benchmark runs all of cuDNN's plans once for each convolution, with the largest of their "

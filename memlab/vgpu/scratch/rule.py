@@ -43,9 +43,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Remark:
-    """A sentence that the reader should know about an allocation."""
+    """A sentence that the reader should know about an allocation.
+
+    Attributes:
+        leaves_out: whether it says that bytes are left out of the prediction.
+    """
 
     sentence: str
+    leaves_out: bool = False
 
 
 # A number of bytes is allocated until the operator's end; a negative one gives the last block of so many bytes back.
