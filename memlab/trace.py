@@ -239,7 +239,11 @@ class Trace:
     @property
     def peak_text(self) -> str:
         """The peak in words: ``412 MiB``, or ``at least 412 MiB``."""
-        return f"{'at least ' * self.is_lower_bound}{format_bytes(self.peak_allocated)}"
+        return self.text_of(self.peak_allocated)
+
+    def text_of(self, count: int) -> str:
+        """Some of its bytes in words, as :attr:`peak_text` has the peak."""
+        return f"{'at least ' * self.is_lower_bound}{format_bytes(count)}"
 
     @property
     def varies(self) -> bool:

@@ -95,7 +95,7 @@ def why(trace: Trace) -> str:
 
 
 def _reserves(trace: Trace, reserved: int) -> str:
-    told = f"PyTorch would reserve {'at least ' * trace.is_lower_bound}{format_bytes(reserved)} of the card"
+    told = f"PyTorch would reserve {trace.text_of(reserved)} of the card"
     if not trace.holds_much_idle:
         return told
     more = reserved - trace.peak_allocated

@@ -120,7 +120,7 @@ class Attempt:
     @property
     def with_bytes(self) -> str:
         """Its name, and what would be reserved."""
-        return f"{self.name} ({'at least ' * self.is_lower_bound}{format_bytes(self.reserved)} reserved)"
+        return f"{self.name} ({self.answer.trace.text_of(self.reserved)} reserved)"
 
     @property
     def shrinks_the_batch(self) -> bool:
@@ -138,8 +138,8 @@ class Attempt:
         if self.seconds and whole.seconds:
             time = f", about {self.seconds / whole.seconds:.2g} times as long"
         other = "" if self.keeps_the_result else "; this changes what is trained"
-        least = "at least " * self.is_lower_bound
-        yield f"- {self.name}: {least}{format_bytes(self.peak)}, {format_bytes(self.reserved)} reserved{time}{other}"
+        peak = self.answer.trace.text_of(self.peak)
+        yield f"- {self.name}: {peak}, {format_bytes(self.reserved)} reserved{time}{other}"
         yield from (f"    {line}" for line in self.lines)
 
 

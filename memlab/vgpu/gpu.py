@@ -103,7 +103,8 @@ class VirtualGpu(Device):
         """Sentences about what the prediction had to leave out, and about what it takes for granted."""
         told = self._clock.communication() if self._clock else ""
         memory = self._prediction.memory
-        left_out = (memory.unfollowed, *self._prediction.notes, *memory.remarks, *self._prediction.on_given)
+        remarks = [remark.sentence for remark in memory.remarks]
+        left_out = (memory.unfollowed, *self._prediction.notes, *remarks, *self._prediction.on_given)
         sizes = chosen(self._prediction.sized, self._prediction.spread, self._chosen)
         assumed = [*sizes, told, self._first_run(), self.card.assumption, unchecked()]
         return tuple(filter(None, (*left_out, *assumed)))
@@ -125,9 +126,9 @@ class VirtualGpu(Device):
 
     @property
     def is_lower_bound(self) -> bool:
-        """True if cuDNN's workspaces are unknown, or sizes that only a real card knows, with no share of them given."""
+        """True if bytes are left out, or results have sizes that only a real card knows, and no share was given."""
         is_sized = bool(self._prediction.sized) and self._chosen in (None, EVENLY)
-        return is_sized or self._prediction.memory.is_incomplete
+        return is_sized or any(remark.leaves_out for remark in self._prediction.memory.remarks)
 
     @property
     def host_peak(self) -> int:

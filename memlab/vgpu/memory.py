@@ -22,8 +22,7 @@ class VirtualMemory:
         self.card = card
         # 9/8: CUDAAllocatorConfig's addresses of an expandable segment
         self.blocks = CachingAllocator(limit=card.room, settings=self._settings, space=card.capacity * 9 // 8)
-        self.remarks: dict[str, None] = {}  # in order, each once
-        self.is_incomplete = False  # one of them is of bytes that are left out
+        self.remarks: dict[Remark, None] = {}  # in order, each once
         self._workspaces: dict[tuple[str, bool, int], Block | None] = {}
         self.streams = BackwardStreams(self.blocks)
         self._plans = Plans(self.blocks)
@@ -172,8 +171,7 @@ class VirtualMemory:
             elif isinstance(step, Plan):
                 self._plans.run(step, in_backward)
             elif isinstance(step, Remark):
-                self.remarks[step.sentence] = None
-                self.is_incomplete |= step.leaves_out
+                self.remarks[step] = None
             elif step >= 0:
                 taken.append((step, self.blocks.allocate(step)))
             else:

@@ -1,7 +1,7 @@
 """The plan for a script that runs out of memory, with answers in the place of predictions."""
 
 from contextlib import suppress
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 
 import pytest
 
@@ -11,6 +11,7 @@ from memlab.script.child import Answer
 from memlab.script.command import Command
 from memlab.script.options import Option
 from memlab.script.plan import ACCUMULATE, EDITS, EXPANDABLE, MEND_FIRST, NO_GRAD, WHAT_IS_LEFT, Plan
+from memlab.trace import Trace
 from memlab.units import GIB
 
 BATCH = Option("--batch-size", 32)
@@ -43,6 +44,7 @@ def plan(tmp_path, monkeypatch):
             reserved = (peak + idle) * GIB
             trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=reserved, likely_seconds=seconds)
             trace.by_category, trace.is_lower_bound = plan.by_category, tried[-1] in plan.of_lower_bounds
+            trace.text_of = MethodType(Trace.text_of, trace)
             plan.steps.append(steps)
             lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
             return Answer(trace, (), lines, plan.fault, plan.lacks_no_grad, varies=plan.varies)
