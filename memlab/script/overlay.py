@@ -13,10 +13,10 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,11 +89,11 @@ class Overlay:
 
     def holds(self, path: Any) -> bool:
         """Return True if a path may really be written: an open file's number, a device, a file of the script's own."""
-        return isinstance(path, int) or not _parents(os.path.abspath(os.fsdecode(path))).isdisjoint(self._passed)
+        return isinstance(path, int) or _lies_in(self._passed, os.path.abspath(os.fsdecode(path)))
 
     def _passes(self, path: Any) -> bool:
         """Return True if a path is used as it is: it may be written, and does not lie in the overlay's own folder."""
-        return self.holds(path) and (isinstance(path, int) or self._files not in _parents(os.path.abspath(path)))
+        return self.holds(path) and (isinstance(path, int) or not _lies_in({self._files}, os.path.abspath(path)))
 
     def _absolute(self, path: Any) -> str:
         """The path by which the script knows a file; in a folder of its own, the current one has another."""
@@ -111,7 +111,7 @@ class Overlay:
         return self._passes(path) or _really_exists(self._own(path))
 
     def _is_gone(self, path: Any) -> bool:
-        return not self._gone.isdisjoint(_parents(self._absolute(path)))
+        return _lies_in(self._gone, self._absolute(path))
 
     def _seen(self, path: Any) -> Any:
         """Return the path to read from: the overlay's if it has the file or the script removed it, else the real."""
@@ -277,6 +277,10 @@ def _make(folder: str) -> None:
         _real.mkdir(folder)
 
 
-def _parents(path: str) -> set[str]:
-    """The path, and each folder above it."""
-    return {path, *map(str, PurePath(path).parents)}
+def _lies_in(folders: Set[str], path: str) -> bool:
+    """Return True if the path, or a folder above it, is one of these. Libraries ask thousands of times."""
+    while path not in folders:
+        path, below = os.path.dirname(path), path
+        if path == below:
+            return False
+    return True
