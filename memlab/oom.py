@@ -60,15 +60,6 @@ class OutOfMemory:
         return None not in (self.asked, self.limit) and self.in_use + (self.asked or 0) <= (self.limit or 0)
 
 
-def with_room_enough(peak: int, reserved: int | None, room: int | None) -> str:
-    """The bytes that it would take on the same card with more memory, in a sentence without a full stop.
-
-    Where the bytes that are allocated at most (``peak``) have ``room``, those that are reserved for them have not.
-    """
-    more = f", and {format_bytes(reserved)} reserved" if reserved and room and peak <= room < reserved else ""
-    return f"With room enough it would take {format_bytes(peak)}{more}"
-
-
 # Not every library under PyTorch says it by torch.OutOfMemoryError. In order: what passes its message on,
 # CUDA's runtime (a kernel's own memory), its driver, cuBLAS, cuDNN, the host's allocator.
 _WORDS = (

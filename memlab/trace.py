@@ -245,6 +245,16 @@ class Trace:
         """Some of its bytes in words, as :attr:`peak_text` has the peak."""
         return f"{'at least ' * self.is_lower_bound}{format_bytes(count)}"
 
+    def with_room_enough(self, room: int | None) -> str:
+        """What another run that has only this ``room`` would take with more, in a sentence without a full stop.
+
+        Where there is room for the bytes that are allocated at most, the reserved bytes are told as well.
+        """
+        reserved = self.peak_reserved
+        too_many = reserved is not None and room is not None and self.peak_allocated <= room < reserved
+        more = f", and {format_bytes(reserved)} reserved" if reserved and too_many else ""
+        return f"With room enough it would take {self.peak_text}{more}"
+
     @property
     def varies(self) -> bool:
         """True if the steps after the first differ in their peaks, by more than 1%: the largest batch decides then."""

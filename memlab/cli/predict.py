@@ -12,6 +12,7 @@ from memlab.cli.report import file_of, output_file, show, title
 from memlab.errors import BadValue
 from memlab.script.child import MILESTONES
 from memlab.units import parse_bytes
+from memlab.vgpu.cards import CARDS
 
 if TYPE_CHECKING:
     from memlab.script.launching import Launch
@@ -32,9 +33,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         description="Run the function on a virtual GPU, which computes nothing, and print the peak memory that the "
         "real one would reach. Out of memory is a result like any other, with exit status 0. FILE alone is a script: "
         "it is run as it is, until its steps are made. What it prints is on stderr, what it writes is thrown away.",
+        epilog=f"Cards: {', '.join(CARDS)}. Any other is described by what PyTorch prints of it, as in '24 GiB sm_86'.",
     )
     add_arguments(parser, steps=3, budget="where less than the whole card is free", may_lack=True)
-    parser.add_argument("--gpu", metavar="CARD", help=f"T4, A100-40GB, ... or '24 GiB sm_86' (default: {DEFAULT})")
+    parser.add_argument("--gpu", metavar="CARD", help=f"one of those below (default: {DEFAULT})")
     parser.add_argument(
         "--world-size", type=read_value, metavar="N", help="how many ranks train together (one of them)"
     )
@@ -77,7 +79,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _predict_function(args: argparse.Namespace) -> int:
-    from memlab.oom import with_room_enough
     from memlab.run import Run
     from memlab.vgpu.gpu import VirtualGpu
 
@@ -96,7 +97,7 @@ def _predict_function(args: argparse.Namespace) -> int:
     _name_snapshot(args.snapshot)
     if trace.oom:
         needed = Run(train, settings, VirtualGpu(args.gpu, is_endless=True, **options), steps=args.steps).complete()
-        print(f"{with_room_enough(needed.peak_allocated, needed.peak_reserved, trace.oom.limit)}.")
+        print(f"{needed.with_room_enough(trace.oom.limit)}.")
     return 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from memlab.categories import Category
 from memlab.errors import MemlabError
 from memlab.lab.ranks import settings_of
-from memlab.oom import TRY_EXPANDABLE, with_room_enough
+from memlab.oom import TRY_EXPANDABLE
 from memlab.protocol import Train, line_of
 from memlab.text import capital, message
 from memlab.trace import Trace
@@ -59,7 +59,7 @@ def prediction_summary(
     """
     of_what = f"{name}predicted for {_a(trace.device)}: "
     room = trace.oom.limit if trace.oom else None
-    enough = with_room_enough(needed.peak_allocated, needed.peak_reserved, room) if needed else ""
+    enough = needed.with_room_enough(room) if needed else ""
     if trace.oom and not trace.oom.has_enough_free:
         where = capital(f"{of_what}{trace.oom.place}, {trace.largest}{trace.guessed}")
         return _sentences([where, enough, f"PyTorch would say: {why(trace)}", *trace.notes])

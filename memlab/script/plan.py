@@ -10,7 +10,6 @@ from typing import Any
 
 from memlab.categories import Category
 from memlab.errors import MemlabError
-from memlab.oom import with_room_enough
 from memlab.script.child import Answer, ask
 from memlab.script.command import Command
 from memlab.script.options import Option, is_in_half, leaner
@@ -207,7 +206,7 @@ class Plan:
             yield "That does not fit yet, so what follows is tried with it."
             whole, self._always = mended, [NO_GRAD]
         else:
-            yield f"{with_room_enough(whole.peak, whole.reserved, self._room)}."
+            yield f"{whole.answer.trace.with_room_enough(self._room)}."
         if not whole.answer.varies:
             self._steps = STEPS
         moves = [*[Move(edit=EXPANDABLE)] * (whole.peak <= self._room < whole.reserved), *self._moves]

@@ -69,8 +69,13 @@ def _place(error: BaseException | None, frame: FrameType | None = None) -> tuple
 
 
 def _readers(walk: Iterable[tuple[FrameType, int]]) -> Iterator[tuple[FrameType, int]]:
-    """Yield the frames of the user's code, each with its line."""
-    return ((frame, line) for frame, line in walk if is_readers_own(frame.f_code.co_filename))
+    """Yield the frames of the user's code, each with its line.
+
+    Not of functions that are made while the program runs, as a dataclass' constructor is: no line of a file is theirs.
+    """
+    files = ((frame, line, frame.f_code.co_filename) for frame, line in walk)
+    is_given = sys.argv[:1] == ["-c"]  # the program itself is a string
+    return ((frame, line) for frame, line, file in files if is_readers_own(file) and (is_given or file != "<string>"))
 
 
 def where_in_all() -> str:

@@ -45,6 +45,8 @@ def plan(tmp_path, monkeypatch):
             trace = SimpleNamespace(peak_allocated=peak * GIB, peak_reserved=reserved, likely_seconds=seconds)
             trace.by_category, trace.is_lower_bound = plan.by_category, tried[-1] in plan.of_lower_bounds
             trace.text_of = MethodType(Trace.text_of, trace)
+            trace.peak_text = trace.text_of(trace.peak_allocated)
+            trace.with_room_enough = MethodType(Trace.with_room_enough, trace)
             plan.steps.append(steps)
             lines = tuple(f"line 7: {edit}" for edit in edits if edit != ACCUMULATE)
             return Answer(trace, (), lines, plan.fault, plan.lacks_no_grad, varies=plan.varies)
@@ -77,8 +79,9 @@ def test_what_fits_alone_is_told_the_fastest_first(plan):
 
 
 def test_what_may_need_more_comes_behind_and_says_so(plan):
-    plan.of_lower_bounds = ("autocast",)
+    plan.of_lower_bounds = ("", "autocast")
     lines = plan({"": 40, "autocast": (14, 0.4), "checkpointing": (12, 1.3)})
+    assert lines[0] == "With room enough it would take at least 40.0 GiB."
     assert lines[1].startswith("It probably fits with one of these, ")
     assert [line for line in lines if line.startswith("-")] == [
         "- checkpointing: 12.0 GiB, 12.0 GiB reserved, about 1.3 times as long",

@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 import types
+from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from torch import nn
 from memlab import predict
 from memlab.errors import BadTrain, BadValue, Unpredictable, WrongDevice
 from memlab.vgpu import CARDS, find_card
+from memlab.vgpu.refusals import where
 
 library = torch.library.Library("memlab_tests", "DEF")
 library.define("twice(Tensor x) -> Tensor")
@@ -185,6 +188,8 @@ def test_a_torch_without_the_hooks_says_so_every_time():
 
 TAKEN = """
 import types
+from dataclasses import dataclass, field
+from functools import partial
 import torch
 torch.utils.rename_privateuse1_backend("npu")
 torch.npu = types.SimpleNamespace(_is_in_bad_fork=lambda: False, manual_seed_all=lambda seed: None)
@@ -204,6 +209,15 @@ def test_another_backend_in_the_slot():
     error, loss = run.stdout.splitlines()
     assert error.startswith("NoVirtualGpu The virtual GPU needs PyTorch's private-use device, and the backend 'npu'")
     assert loss == "3.0"
+
+
+def test_a_constructor_that_a_dataclass_makes_is_no_place():
+    @dataclass
+    class Config:
+        place: str = field(default_factory=partial(where))
+
+    line = sys._getframe().f_lineno + 1
+    assert Config().place == f"test_bad_input.py:{line}"
 
 
 def test_a_line_of_a_notebook_is_told_by_what_stands_in_it(monkeypatch):
