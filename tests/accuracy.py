@@ -1,6 +1,7 @@
 """Predictions against recordings. ``python -m tests.accuracy`` prints the sums; ``--write`` puts them into a page.
 
-A row for each family of loops goes into a file beside the recordings.
+A row for each family of loops goes into a file beside the recordings. All of it takes many minutes; ``python -m
+tests.accuracy NAME`` compares the cases with NAME in their names alone, and prints each.
 
 A recording is compared with predictions by the PyTorch (its minor version) that made it; rows of other versions stay as
 they were. For comparison, each case also gets what people use in the place of a prediction: tensor bytes
@@ -8,9 +9,9 @@ rounded to 512 (the rule of PyTorch's MemTracker), and 16 bytes a parameter (Ada
 estimates).
 """
 
+import argparse
 import csv
 import re
-import sys
 import tomllib
 import zlib
 from collections import Counter
@@ -313,11 +314,25 @@ def wrong_in_turn(holdout: bool) -> list[str]:
 
 
 def main() -> None:
-    """Print the sums, with ``--write`` keep them; then what the goal does not allow."""
+    """Print some cases; or the sums of all, with ``--write`` keep them, and then what the goal does not allow."""
+    parser = argparse.ArgumentParser(prog="python -m tests.accuracy", description="Compare predictions and recordings.")
+    parser.add_argument("name", nargs="?", help="a part of the names of the cases to compare (default: all)")
+    parser.add_argument("--write", action="store_true", help=f"put the sums of all into {PAGE.name} and {ROWS.name}")
+    options = parser.parse_args()
+    if options.name is None:
+        _compare_all(writes=options.write)
+        return
+    for recording in of_this_torch():
+        for row in rows(recording, lambda name: options.name in name):
+            both = f"recorded {row.recorded}, predicted {row.predicted} (allocated, reserved)"
+            print(f"{card_of(recording)}: {row.name}: {'equal' if row.equal else both}")
+
+
+def _compare_all(*, writes: bool) -> None:
     left_out = Counter[str]()
     results = [(recording, list(rows(recording, left_out=left_out))) for recording in of_this_torch()]
     found_here = list(families(results))
-    if "--write" in sys.argv:
+    if writes:
         write(found_here)
     print(table(found_here))
     for why, count in left_out.items():

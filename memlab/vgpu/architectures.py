@@ -40,12 +40,12 @@ ARCHITECTURES = {
 
 
 def find_architecture(sm: int) -> Architecture:
-    """The architecture of a compute capability, 75 for 7.5.
+    """The architecture of a card's compute capability, 75 for 7.5.
 
     Raises:
-        BadValue: for one that memlab does not know.
+        BadValue: for one that has no entry here.
     """
     if sm not in ARCHITECTURES:
         known = ", ".join(f"sm_{one}" for one in ARCHITECTURES)
-        raise BadValue(f"sm_{sm} is not a compute capability that memlab knows: give one of {known}.")
+        raise BadValue(f"sm_{sm} has no entry in memlab/vgpu/architectures.py, which knows {known}: add it there.")
     return ARCHITECTURES[sm]

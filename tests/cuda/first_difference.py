@@ -82,8 +82,9 @@ def main(name: str) -> None:
         comparison = compare_snapshots(real, predicted)
     print(comparison.order or "The first allocation differs already, or one of the two has none.")
     for operator in operators(comparison):
-        print(operator)
-        print("\n".join(f"  {rule}" for rule in rules(operator)) or "  no rule names it")
+        named = list(rules(operator))
+        print(f"{operator}:" if named else f"{operator}, which no rule names")
+        print(*(f"  {rule}" for rule in named), sep="\n", end="\n" * bool(named))
 
 
 if __name__ == "__main__":

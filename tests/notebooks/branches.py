@@ -4,6 +4,7 @@ Each change runs on in a process of its own, forked where its first cell comes. 
 """
 
 import multiprocessing
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ def branches(
         run(cells[begun : first[why]], space)
         begun = first[why]
         found[why] = _forked(outcome, after[why][begun:], space)
+        print(f"{len(found)} of {len(after)}: {why}", file=sys.stderr, flush=True)  # all of them may take minutes
     told = {unchanged: outcome(cells[begun:], space)} if unchanged else {}
     return told | {why: found[why] for why in after}
 

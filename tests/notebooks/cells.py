@@ -220,5 +220,14 @@ def changed(cells: Sequence[str], replace: str, by: str) -> list[str]:
 
 
 def changes(notebook: Path, kind: str) -> list[dict[str, str]]:
-    """The changes of a ``kind``, "break" or "cheat", that stand in ``breaks/``: each ``why``, ``replace``, ``with``."""
-    return tomllib.loads((BREAKS / f"{notebook.stem}.toml").read_text(encoding="utf-8")).get(kind, [])
+    """The changes of a ``kind``, "break" or "cheat", that stand in ``breaks/``: each ``why``, ``replace``, ``with``.
+
+    Raises:
+        FileNotFoundError: the notebook has none yet.
+    """
+    file = BREAKS / f"{notebook.stem}.toml"
+    if not file.exists():
+        raise FileNotFoundError(
+            f"{file} is not there: write what must make {notebook.stem}'s checks fail (CONTRIBUTING)."
+        )
+    return tomllib.loads(file.read_text(encoding="utf-8")).get(kind, [])

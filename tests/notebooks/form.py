@@ -4,10 +4,10 @@
 their files what is folded when they are opened.
 """
 
+import argparse
 import ast
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,23 @@ class Form:
     drawings: int
     tools: int
     claims_without_source: int
+
+
+# The most of each; of drawings and tools the least. A core has at least LEAST_CELLS cells.
+LIMITS = Form(
+    cells_before_lab=5,
+    core_cells=24,
+    core_words=1000,
+    core_lines=110,
+    longest_cell=15,
+    longest_line=88,
+    reporting=0.15,
+    has_bill=True,
+    drawings=1,
+    tools=5,
+    claims_without_source=0,
+)
+LEAST_CELLS = 20
 
 
 def form(notebook: dict[str, Any]) -> Form:
@@ -172,14 +189,18 @@ def _begun_by_headings(cell: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _print_figures(paths: Sequence[Path]) -> None:
-    heads = ("notebook", "lab is cell", "cells", "words", "lines", "longest", "reporting", "bill", "drawings", "tools")
-    print(f"| {' | '.join((*heads, 'claims without source'))} |")
-    print(f"|---|{'--:|' * len(heads)}")
+    heads = ("notebook", "lab is cell", "cells", "words", "lines", "longest cell", "longest line", "reporting", "bill")
+    print(f"| {' | '.join((*heads, 'drawings', 'tools', 'claims without source'))} |")
+    print(f"|---|{'--:|' * (len(heads) + 2)}")
+    print(_row("the most (of drawings and tools the least)", LIMITS))
     for path in paths:
-        it = form(json.loads(path.read_text(encoding="utf-8")))
-        core = (it.cells_before_lab + 1, it.core_cells, it.core_words, it.core_lines, it.longest_cell)
-        rest = ("yes" if it.has_bill else "no", it.drawings, it.tools, it.claims_without_source)
-        print(f"| {path.stem} | {' | '.join(map(str, (*core, f'{it.reporting:.0%}', *rest)))} |")
+        print(_row(path.stem, form(json.loads(path.read_text(encoding="utf-8")))))
+
+
+def _row(name: str, it: Form) -> str:
+    core = (it.cells_before_lab + 1, it.core_cells, it.core_words, it.core_lines, it.longest_cell, it.longest_line)
+    rest = ("yes" if it.has_bill else "no", it.drawings, it.tools, it.claims_without_source)
+    return f"| {name} | {' | '.join(map(str, (*core, f'{it.reporting:.0%}', *rest)))} |"
 
 
 def _fold(paths: Sequence[Path]) -> None:
@@ -187,6 +208,13 @@ def _fold(paths: Sequence[Path]) -> None:
         rewrite(path, fold)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.notebooks.form", description="The form of notebooks.")
+    parser.add_argument("notebooks", nargs="*", type=Path, default=NOTEBOOKS, help="files (default: all notebooks)")
+    parser.add_argument("--fold", action="store_true", help="mark in their files what is folded when they are opened")
+    options = parser.parse_args()
+    (_fold if options.fold else _print_figures)(sorted(options.notebooks))
+
+
 if __name__ == "__main__":
-    options, named = ({word for word in sys.argv[1:] if word.startswith("-") is dashed} for dashed in (True, False))
-    (_fold if "--fold" in options else _print_figures)(sorted(map(Path, named)) or NOTEBOOKS)
+    main()

@@ -5,23 +5,23 @@ import json
 import pytest
 
 from tests.notebooks.cells import NOTEBOOKS
-from tests.notebooks.form import DEPTH, fold, form, share_of_reporting
+from tests.notebooks.form import DEPTH, LEAST_CELLS, LIMITS, fold, form, share_of_reporting
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_read_and_tried_in_half_an_hour(notebook):
     it = form(json.loads(notebook.read_text(encoding="utf-8")))
-    assert it.cells_before_lab < 6
-    assert 20 <= it.core_cells <= 24
-    assert it.core_words <= 1000
-    assert it.core_lines <= 110
-    assert it.longest_cell <= 15
-    assert it.longest_line <= 88
-    assert it.reporting <= 0.15
+    assert it.cells_before_lab <= LIMITS.cells_before_lab
+    assert LEAST_CELLS <= it.core_cells <= LIMITS.core_cells
+    assert it.core_words <= LIMITS.core_words
+    assert it.core_lines <= LIMITS.core_lines
+    assert it.longest_cell <= LIMITS.longest_cell
+    assert it.longest_line <= LIMITS.longest_line
+    assert it.reporting <= LIMITS.reporting
     assert it.has_bill
-    assert it.drawings >= 1
-    assert it.tools >= 5
-    assert it.claims_without_source == 0
+    assert it.drawings >= LIMITS.drawings
+    assert it.tools >= LIMITS.tools
+    assert it.claims_without_source == LIMITS.claims_without_source
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

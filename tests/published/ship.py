@@ -4,6 +4,7 @@ The convolutions are those of common networks and of the notebooks' ResNets and 
 precisions and all cards. It takes some ten minutes, and says which cuDNN was asked.
 """
 
+import sys
 from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -90,9 +91,12 @@ def wanted() -> dict[Convolution, set[int]]:
 
 
 def main() -> None:
+    library = installed.library()
+    if library is None:
+        sys.exit("There is no cuDNN here that can be asked: pip install 'memlab[cudnn]', on Linux on x86-64.")
     asked = wanted()
     capabilities = sorted({card.sm for card in CARDS.values()})
-    client = ByCapability(installed.library())
+    client = ByCapability(library)
     print(f"{len(asked)} convolutions, cuDNN {installed.version()}")
 
     def answer(capability: int) -> dict[tuple[int, Convolution], tuple[int, ...] | None]:

@@ -80,7 +80,7 @@ def test_one_entry_makes_a_card_known_everywhere(monkeypatch):
 
 
 def test_a_compute_capability_that_nobody_knows_is_one_entry_too(monkeypatch):
-    with pytest.raises(BadValue, match=r"sm_130 is not a compute capability that memlab knows: give one of sm_70,"):
+    with pytest.raises(BadValue, match=r"sm_130 has no entry in memlab/vgpu/architectures.py, which knows sm_70,"):
         a_card(130)
     monkeypatch.setitem(ARCHITECTURES, 130, Architecture("Hypatia", 2048, 32, 228, 227))
     monkeypatch.setitem(CARDS, "X1", a_card(130, "X1"))
