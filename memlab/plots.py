@@ -62,7 +62,9 @@ class Picture(Figure):
         return {"text/html": self.html(), "text/plain": self.sentence}
 
 
-def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "", title: str = "") -> Picture:
+def timeline(
+    trace: Trace, *, budget: str | int | None = None, by_events: bool = False, note: str = "", title: str = ""
+) -> Picture:
     """Allocated bytes by category through the X-rayed step, the phases and the peak named.
 
     Where much more is reserved than allocated, what is reserved and free is hatched.
@@ -71,12 +73,13 @@ def timeline(trace: Trace, *, budget: str | int | None = None, note: str = "", t
     Args:
         trace: the run to show.
         budget: bytes, or text such as ``"15 GiB"``, drawn as a line.
+        by_events: draw a prediction by its events, too, so that what lives for too short a time has a width.
         note: written small below the title; by default where the run comes from.
         title: by default, says what the peak is made of.
     """
     picture = Picture(title or trace.sentence)
     axes = picture.add_subplot()
-    is_timed = trace.source == "predicted" and trace.seconds[-1] > 0
+    is_timed = trace.source == "predicted" and trace.seconds[-1] > 0 and not by_events
     moments = trace.seconds if is_timed else range(len(trace.allocated))
     _shade_phases(axes, trace, moments)
     total = max([moments[-1], *(end for _, end in trace.waits if is_timed)])  # a rank may wait after the last event

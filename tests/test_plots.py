@@ -113,6 +113,14 @@ def test_a_timeline_has_the_title_that_it_is_given():
     assert plots.timeline(trace(3000)).sentence == trace(3000).sentence
 
 
+def test_a_prediction_is_drawn_by_its_time_or_by_its_events():
+    events = [event._replace(seconds=seconds) for event, seconds in zip(trace(3000).events, (1.0, 1.0), strict=True)]
+    predicted = replace(trace(3000), source="predicted", events=tuple(events))
+    by_time, by_events = plots.timeline(predicted).axes[0], plots.timeline(predicted, by_events=True).axes[0]
+    assert (by_time.get_xlim(), by_events.get_xlim()) == ((0, 1), (0, 2))
+    assert "events of step" in by_events.get_xlabel()
+
+
 def test_the_stack_adds_up_to_the_peak():
     axes = plots.timeline(trace(3000)).axes[0]
     tops = [collection.get_paths()[0].vertices[:, 1].max() for collection in axes.collections]
