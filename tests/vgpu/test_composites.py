@@ -10,6 +10,7 @@ from memlab import predict
 from memlab.vgpu import find_card
 from memlab.vgpu.attention import choice
 from memlab.vgpu.attention.choice import CUDNN, EFFICIENT, FLASH, MATH, choose_attention
+from memlab.vgpu.versions import TORCH
 
 
 def choose(gpu, dtype=torch.float16, *, shape=(2, 4, 128, 64), keys=None, mask=None, **options):
@@ -154,6 +155,20 @@ def notes_of(shape, dtype, *, gpu="T4", backend=None, beside=0, layers=1, kept=F
 )
 def test_a_table_of_scores_that_could_be_spared_is_told_with_its_reason(shape, dtype, reason):
     assert notes_of(shape, dtype) == (f"Attention runs unfused {reason}, so the table of scores is in memory",)
+
+
+@pytest.mark.parametrize(("gpu", "repeats"), [("T4", False), ("T4", True), ("A100-40GB", False)])
+def test_heads_that_share_keys_have_a_table_where_flash_attention_does_not_run(gpu, repeats):
+    def train(device):
+        query = torch.empty(8, 12, 1024, 64, dtype=torch.float16, device=device, requires_grad=True)
+        few = torch.empty(8, 4, 1024, 64, dtype=torch.float16, device=device)
+        while True:
+            keys = few.repeat_interleave(3, dim=1) if repeats else few
+            yield torch.nn.functional.scaled_dot_product_attention(query, keys, keys, enable_gqa=not repeats).sum()
+
+    falls_back = gpu == "T4" and not repeats and TORCH < (2, 15)
+    notes = predict(train, gpu=gpu).notes
+    assert ["12 heads of queries and 4 of keys" in note for note in notes] == [True] * falls_back
 
 
 def test_nothing_is_told_where_attention_is_fused_or_was_to_be_unfused_or_its_table_is_small():

@@ -129,6 +129,12 @@ def test_copies_between_host_and_card_go_at_the_speed_of_the_bus():
         assert least(copy) == pytest.approx(4 * LARGE / CARDS["T4"].speed.bus)
 
 
+@pytest.mark.parametrize("operate", [torch.mm, torch.add])
+def test_what_the_host_computes_is_not_in_it(operate):
+    square = torch.empty(512, 512)
+    assert least(lambda device: (operate, square, square)) == 0
+
+
 def test_streams_may_run_side_by_side():
     def beside(device):
         numbers, factor = torch.empty(LARGE), torch.empty(4096, 4096, device=device)

@@ -50,18 +50,23 @@ def choose_attention(
     return MATH
 
 
-def why_unfused(card: Card, query: Tensor, value: Tensor) -> str:
+def why_unfused(card: Card, query: Tensor, key: Tensor, value: Tensor) -> str:
     """A sentence on what keeps attention from a fused kernel, if the loop could change that; or ``""``."""
     name, types, alignment = _text(query.dtype), _types(card), _alignment(card, query.dtype)
-    heads = [size for size in (query.shape[-1], value.shape[-1]) if size % alignment]
+    sizes = [size for size in (query.shape[-1], value.shape[-1]) if size % alignment]
     if not torch.backends.cuda.mem_efficient_sdp_enabled():
         return ""
     if query.dim() != 4:
         reason = f"with {query.dim()} dimensions (fused kernels take 4: batch, heads, tokens, size of a head)"
     elif query.dtype not in types:
         reason = f"in {name} on the {card.name} (its fused kernels take {' and '.join(map(_text, types))})"
-    elif heads:
-        reason = f"with heads of {heads[0]} in {name} (fused kernels take multiples of {alignment} on the {card.name})"
+    elif sizes:
+        reason = f"with heads of {sizes[0]} in {name} (fused kernels take multiples of {alignment} on the {card.name})"
+    elif not _takes_groups() and query.shape[1] != key.shape[1]:
+        reason = (
+            f"with {query.shape[1]} heads of queries and {key.shape[1]} of keys (where FlashAttention does not run, "
+            "fused kernels take as many of both before torch 2.15: repeat keys and values before the call)"
+        )
     else:
         return ""
     return f"Attention runs unfused {reason}, so the table of scores is in memory"
@@ -89,8 +94,8 @@ def _can_flash(
 def _can_efficient(
     card: Card, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool
 ) -> bool:
-    if TORCH < (2, 15) and not query.shape[1] == key.shape[1] == value.shape[1]:
-        return False  # it knew no groups of queries
+    if not _takes_groups() and not query.shape[1] == key.shape[1] == value.shape[1]:
+        return False
     alignment = _alignment(card, query.dtype)
     return (
         torch.backends.cuda.mem_efficient_sdp_enabled()
@@ -99,6 +104,11 @@ def _can_efficient(
         and query.shape[-1] % alignment == 0
         and value.shape[-1] % alignment == 0
     )
+
+
+def _takes_groups() -> bool:
+    """Return True if the memory-efficient kernel knows groups of queries that share keys."""
+    return TORCH >= (2, 15)
 
 
 def _types(card: Card) -> tuple[torch.dtype, ...]:

@@ -40,7 +40,7 @@ def attention(
         return aten._scaled_dot_product_cudnn_attention(
             query, key, value, attn_mask, needs_backward, dropout_p, is_causal, scale=scale
         )[0]
-    why = why_unfused(current().card, query, value)
+    why = why_unfused(current().card, query, key, value)
     return _math(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, why)
 
 

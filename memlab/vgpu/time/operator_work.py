@@ -87,7 +87,7 @@ NOTHING = Work(Kind.MEMORY, torch.float32, 0, 0, 0, 0)
 
 
 def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Work:
-    """Return the work of an operator that was called so and gave ``out``; ``NOTHING`` for views."""
+    """Return the card's work of an operator that was called so and gave ``out``; ``NOTHING`` for views."""
     known = operator(func)
     if known.is_view or known.is_composite or known.collective or func.overloadpacket in _NOTHING:
         return NOTHING
@@ -95,9 +95,11 @@ def work_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     if (between := _between(func.overloadpacket, given, out)) is not None:
         return between
     read, written = _bytes(_read(func, args, kwargs)), _bytes(_written(func, args, out))
+    if not (read or written):  # all of it is on the host, whose speed nobody knows
+        return NOTHING
     if known.formula is None:
         turned = func.overloadpacket is aten.constant_pad_nd and not given.self.is_contiguous()
-        return Work(Kind.MEMORY, torch.float32, 0, 0, read, written, turned=turned) if read or written else NOTHING
+        return Work(Kind.MEMORY, torch.float32, 0, 0, read, written, turned=turned)
     flops = operations(known.formula, args, kwargs, out)
     if func.overloadpacket in _CONVOLUTIONS:
         return convolution(given, flops, read, written)
