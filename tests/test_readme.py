@@ -55,3 +55,11 @@ def test_the_front_page_counts_what_the_recordings_do():
     assert f"{equal:,} of " in FRONT
     assert f"all {cases:,} verdicts" in FRONT
     assert table(every) in EVIDENCE
+
+
+def test_every_file_of_the_virtual_gpu_stands_in_its_table():
+    folder = ROOT / "memlab" / "vgpu"
+    named = set(re.findall(r"`(\w+(?:\.py|/))`", (folder / "README.md").read_text(encoding="utf-8")))
+    there = {path.name if path.is_file() else f"{path.name}/" for path in folder.iterdir()}
+    there = {name for name in there if name.endswith((".py", "/")) and not name.startswith("__")}
+    assert there - named == set()

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from memlab import predict
+from memlab.text import listed
+from memlab.versions import CHECKED_TORCH
 from memlab.vgpu import versions
 from memlab.vgpu.versions import TORCH
 from tests.vgpu.test_bytes import train_gpt, train_mlp
@@ -42,7 +44,10 @@ def test_the_bytes_are_those_of_every_other_machine(name):
     assert predicted(name) == expected[name][VERSION]
 
 
-@pytest.mark.parametrize(("here", "told"), [((2, 13), ""), ((2, 12), "PyTorch 2.11, 2.13 and 2.15, not with 2.12")])
+CHECKED = listed([version.removesuffix(".0") for version in CHECKED_TORCH])
+
+
+@pytest.mark.parametrize(("here", "told"), [((2, 13), ""), ((2, 12), f"PyTorch {CHECKED}, not with 2.12")])
 def test_a_prediction_says_where_it_was_never_checked(monkeypatch, here, told):
     monkeypatch.setattr(versions, "TORCH", here)
 
