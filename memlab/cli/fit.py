@@ -21,6 +21,11 @@ ASSUMED = (
     "weights, full takes twice as much of them);"
 )
 
+OLDER_CARD = (
+    "Here keys are repeated before attention. Transformers' own models take more on this card before PyTorch 2.15: "
+    "where heads share keys and no mask is given, they have no fused kernel (notebook 13)."
+)
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the ``fit`` command."""
@@ -64,12 +69,12 @@ def _is_name(target: str) -> bool:
 
 def _fit_model(args: argparse.Namespace) -> int:
     """Each method of fine-tuning by itself: they do not give the same model, so none stands for another."""
-    from memlab.finetuning import METHODS, count_weights, find_model, train
+    from memlab.finetuning import METHODS, MODELS, count_weights, find_model, train
     from memlab.fitting.grid import Grid
     from memlab.protocol import check_settings, own_settings
     from memlab.vgpu.lookup import find_card
 
-    find_card(args.gpu)  # an unknown one is told before anything is printed
+    card = find_card(args.gpu)  # an unknown one is told before anything is printed
     name = find_model(args.target)
     choices = {"method": list(METHODS)} | read_choices(args.settings)
     if ranges := [key for key, value in choices.items() if isinstance(value, tuple)]:
@@ -88,6 +93,8 @@ def _fit_model(args: argparse.Namespace) -> int:
             others = "".join(f", {key}={line[key]}" for key in varied)
             print(f"{line['method']:>5}{others}: {sentence.result()}.", flush=True)
     print(f"{ASSUMED} {', '.join(fixed)}.")
+    if card.sm < 80 and MODELS[name]["kv_heads"] < MODELS[name]["heads"]:
+        print(OLDER_CARD)
     return 0
 
 

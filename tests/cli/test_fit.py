@@ -3,7 +3,7 @@ from textwrap import dedent
 import pytest
 
 from memlab import cli
-from memlab.cli.fit import read_choices
+from memlab.cli.fit import OLDER_CARD, read_choices
 
 LOOP = """
     import torch
@@ -46,11 +46,12 @@ def test_what_fits_is_printed_and_progress_goes_to_standard_error(loop, capsys):
 def test_a_model_by_its_name_is_fitted_with_each_method(capsys):
     settings = ["context=256", "checkpointing=False"]
     assert cli.main(["fit", "huggingfacetb/smollm2-360m", "--gpu", "T4", "--budget", "2 GiB", *settings]) == 0
-    first, full, lora, qlora, assumed = capsys.readouterr().out.splitlines()
+    first, full, lora, qlora, assumed, attention = capsys.readouterr().out.splitlines()
     said = "context=256, batch_size=1, checkpointing=False, chunked_loss=True, optimizer=AdamW, adapters=all, rank=16"
     assert first == "SmolLM2-360M, 361,821,120 weights:"
     assert assumed.startswith("Assumed: weights of 16 bits (QLoRA's of 4), ")
     assert assumed.endswith(f" {said}.")
+    assert attention == OLDER_CARD
     assert full.startswith(" full: does not fit: it needs ")
     assert lora.startswith(" LoRA: fits: ")
     assert qlora.startswith("QLoRA: fits: ")
@@ -58,7 +59,7 @@ def test_a_model_by_its_name_is_fitted_with_each_method(capsys):
 
 def test_several_values_of_a_model_are_a_line_each(capsys):
     words = ["method=LoRA", "context=256,1024", "checkpointing=False"]
-    assert cli.main(["fit", "SmolLM2-135M", "--budget", "1 GiB", *words]) == 0
+    assert cli.main(["fit", "SmolLM2-135M", "--gpu", "L4", "--budget", "1 GiB", *words]) == 0
     _, short, long, _ = capsys.readouterr().out.splitlines()
     assert short.startswith(" LoRA, context=256: fits: ")
     assert long.startswith(" LoRA, context=1024: does not fit: it needs ")
