@@ -246,7 +246,7 @@ class Trace:
         return f"{'at least ' * self.is_lower_bound}{format_bytes(count)}"
 
     def with_room_enough(self, room: int | None) -> str:
-        """What another run that has only this ``room`` would take with more, in a sentence without a full stop.
+        """Tell what a run that has only this ``room`` would take with more, in a sentence without a full stop.
 
         Where there is room for the bytes that are allocated at most, the reserved bytes are told as well.
         """
