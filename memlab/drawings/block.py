@@ -31,18 +31,19 @@ def block(trace: Trace, name: str, *, title: str = "") -> Picture:
     unit = kept[-1].bytes
     units = [one.bytes / unit for one in kept]
     shape = " \u00d7 ".join(map(str, kept[-1].storage.shape))
-    sentence = title or f"A block keeps {sum(units):.0f} times the size of its output ({shape}) for backward"
+    sentence = title or f"A block keeps {_count(sum(units))} times the size of its output ({shape}) for backward"
     picture = Picture(sentence, height=3.6)
     axes = picture.add_subplot()
     axes.bar(range(len(kept)), units, 0.9, color=CATEGORY_COLORS[Category.ACTIVATION], alpha=0.85)
     for place, height in enumerate(units):
         offset: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL, "color": INK}
-        axes.annotate(f"{height:.0f}", (place, height), (0, 4), **offset)
+        axes.annotate(_count(height), (place, height), (0, 4), **offset)
     first = 0
     for section in _sections(kept, name):
         last = first + len(section) - 1
         axes.axvspan(first - 0.5, last + 0.5, color="white" if first else PHASE_SHADE, zorder=0)
-        text = f"{_layer(section[0], name).partition('_')[0]}: {sum(units[first : last + 1]):.0f} of {sum(units):.0f}"
+        share = f"{_count(sum(units[first : last + 1]))} of {_count(sum(units))}"
+        text = f"{_layer(section[0], name).partition('_')[0]}: {share}"
         look: dict[str, Any] = {"ha": "center", "va": "top", "color": QUIET_INK, "fontsize": SMALL}
         axes.text((first + last) / 2, max(units) * ROOM, text, **look)
         first = last + 1
@@ -52,6 +53,11 @@ def block(trace: Trace, name: str, *, title: str = "") -> Picture:
     note = f"in units of {format_bytes(unit)}; named after the layer that made it, kept as input of the next"
     write_title(axes, sentence, f"{note}; {sources([trace])}")
     return picture
+
+
+def _count(units: float) -> str:
+    """A number of units; in 16 bits there are halves."""
+    return f"{units:.1f}".removesuffix(".0")
 
 
 def kept_by(trace: Trace, name: str) -> list[Alive]:

@@ -1,5 +1,7 @@
 """Drawings take their numbers from a run: what belongs to which layer, what a block keeps, and when."""
 
+import re
+
 import pytest
 import torch
 
@@ -57,6 +59,20 @@ def test_a_block_keeps_sixteen_times_its_output(plain):
     assert picture.sentence == "A block keeps 16 times the size of its output (4 \u00d7 64 \u00d7 64) for backward"
     (axes,) = picture.axes
     assert {text.get_text() for text in axes.texts} >= {"attention: 6 of 16", "mlp: 10 of 16"}
+
+
+def test_a_tensor_in_16_bits_is_half_a_unit():
+    def train(device):
+        model = GPT(depth=2, width=64, heads=4, context=64).to(device)
+        while True:
+            tokens = torch.zeros(4, 64, dtype=torch.int64, device=device)
+            with torch.autocast(device.type, torch.float16):
+                loss = model(tokens, tokens)
+            loss.backward()
+            yield loss
+
+    sentence = drawings.block(predict(train, gpu="T4", steps=2), "blocks.1").sentence
+    assert re.match(r"A block keeps \d+\.5 times ", sentence)
 
 
 def test_plain_blocks_hold_all_until_backward_and_checkpointed_ones_their_output(plain, checkpointed):
