@@ -74,8 +74,7 @@ def _readers(walk: Iterable[tuple[FrameType, int]]) -> Iterator[tuple[FrameType,
     Not of functions that are made while the program runs, as a dataclass' constructor is: no line of a file is theirs.
     """
     files = ((frame, line, frame.f_code.co_filename) for frame, line in walk)
-    is_given = sys.argv and sys.argv[0] == "-c"  # the program itself is a string
-    return ((frame, line) for frame, line, file in files if is_readers_own(file) and (is_given or file != "<string>"))
+    return ((frame, line) for frame, line, file in files if is_readers_own(file) and file != "<string>")
 
 
 def where_in_all() -> str:
