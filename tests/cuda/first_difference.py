@@ -83,7 +83,7 @@ def main(name: str) -> None:
     print(comparison.order or "The first allocation differs already, or one of the two has none.")
     for operator in operators(comparison):
         named = list(rules(operator))
-        print(f"{operator}:" if named else f"{operator}, which no rule names")
+        print(operator if named else f"{operator}, which no rule names")
         print(*(f"  {rule}" for rule in named), sep="\n", end="\n" * bool(named))
 
 
