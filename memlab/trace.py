@@ -250,9 +250,9 @@ class Trace:
 
         Where there is room for the bytes that are allocated at most, the reserved bytes are told as well.
         """
-        reserved = self.peak_reserved
-        too_many = reserved is not None and room is not None and self.peak_allocated <= room < reserved
-        more = f", and {format_bytes(reserved)} reserved" if reserved and too_many else ""
+        reserved = self.peak_reserved or 0
+        is_for_blocks = room is not None and self.peak_allocated <= room < reserved
+        more = f", and {format_bytes(reserved)} reserved" if is_for_blocks else ""
         return f"With room enough it would take {self.peak_text}{more}"
 
     @property

@@ -93,7 +93,7 @@ def _fit_model(args: argparse.Namespace) -> int:
             others = "".join(f", {key}={line[key]}" for key in varied)
             print(f"{line['method']:>5}{others}: {sentence.result()}.", flush=True)
     print(f"{ASSUMED} {', '.join(fixed)}.")
-    if card.sm < 80 and MODELS[name]["kv_heads"] < MODELS[name]["heads"]:
+    if not card.has_flash_attention and MODELS[name]["kv_heads"] < MODELS[name]["heads"]:
         print(OLDER_CARD)
     return 0
 

@@ -99,6 +99,11 @@ class Card:
         return self.capacity == _ENDLESS
 
     @property
+    def has_flash_attention(self) -> bool:
+        """True if PyTorch's FlashAttention kernel runs on it."""
+        return self.sm >= 80
+
+    @property
     def bf16(self) -> bool:
         """True if it computes in bfloat16 (before sm_80 CUDA only emulates it)."""
         return self.sm >= 80

@@ -73,8 +73,9 @@ def _readers(walk: Iterable[tuple[FrameType, int]]) -> Iterator[tuple[FrameType,
 
     Not of functions that are made while the program runs, as a dataclass' constructor is: no line of a file is theirs.
     """
-    files = ((frame, line, frame.f_code.co_filename) for frame, line in walk)
-    return ((frame, line) for frame, line, file in files if is_readers_own(file) and file != "<string>")
+    for frame, line in walk:
+        if (file := frame.f_code.co_filename) != "<string>" and is_readers_own(file):
+            yield frame, line
 
 
 def where_in_all() -> str:

@@ -83,7 +83,7 @@ def _can_flash(
     return (
         torch.backends.cuda.flash_sdp_enabled()
         and mask is None
-        and card.sm >= 80
+        and card.has_flash_attention
         and query.dtype in HALF
         and head == key.shape[-1] == value.shape[-1] <= 256
         and not (is_causal and query.shape[-2] != key.shape[-2])
