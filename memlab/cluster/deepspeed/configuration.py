@@ -56,20 +56,26 @@ def read(source: str | Path | Mapping[str, Any], *, world_size: int) -> Configur
     zero = _section(content, "zero_optimization")
     batches = _batches(content, check_world_size(world_size))
     checkpointing = _section(content, "activation_checkpointing")
+    stage = _number(zero, "stage", 0, most=3)
+    offload_parameters = _offload(zero, "offload_param")
+    idle = [_OFFLOADING.format(stage=stage)] if stage < 3 and offload_parameters != "none" else []
+    idle += [_CHECKPOINTING] if checkpointing else []
     return Configuration(
         world_size,
         *batches,
-        stage=_number(zero, "stage", 0, most=3),
+        stage=stage,
         offload_optimizer=_offload(zero, "offload_optimizer"),
-        offload_parameters=_offload(zero, "offload_param"),
+        offload_parameters=offload_parameters,
         precision=next((name for name in ("fp16", "bf16") if _section(content, name).get("enabled")), "fp32"),
         gradient_clipping=content.get("gradient_clipping", CLIPPING),
         reduce_bucket_size=_number(zero, "reduce_bucket_size", BUCKET),
         activation_checkpointing=checkpointing,
-        remarks=(*remarks(content), *([_CHECKPOINTING] if checkpointing else [])),
+        remarks=(*remarks(content), *idle),
     )
 
 
+# What does nothing by itself. DeepSpeed hands offload_param to stage 3's optimizer alone (runtime/engine.py).
+_OFFLOADING = "'offload_param' is for stage 3 only: in stage {stage} the weights stay on the card."
 _CHECKPOINTING = (
     "'activation_checkpointing' only says how deepspeed.checkpointing.checkpoint keeps what it is given: nothing is "
     "checkpointed unless the model calls it."

@@ -62,6 +62,10 @@ def sizes(whole, micro, passes):
             {"gradient_checkpointing": True},
             "'gradient_checkpointing' at the top level is ignored by DeepSpeed: checkpoint",
         ),
+        (
+            {"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}},
+            "'offload_param' is for stage 3 only: in stage 2 the weights stay on the card.",
+        ),
         ({"stage": 2}, "'stage' at the top level is ignored by DeepSpeed: it belongs in 'zero_optimization'."),
         (
             {"cpu_checkpointing": True},
