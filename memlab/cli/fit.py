@@ -33,7 +33,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "fit",
         help="find the settings with which a train function, or a script as it is, fits on a GPU; or how a model does",
         usage="memlab fit (FILE[:FUNCTION] | MODEL) [key=1:64 | key=a,b | key=value ...] [--gpu CARD] [--steps N] "
-        "[--budget SIZE] [-- ARGUMENTS OF THE SCRIPT]",
+        "[--budget SIZE] [--chosen SHARE] [-- ARGUMENTS OF THE SCRIPT]",
         description="Find the settings that fit, the fastest first, by prediction, without trying every combination. "
         "key=1:64 is a range, key=a,b a list with what you would rather have first. Ctrl-C keeps what was found. "
         "Of a MODEL like Llama-3.1-8B: whether full fine-tuning, LoRA and QLoRA fit, how much memory is left, and what "
@@ -47,6 +47,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--gpu", default="T4", metavar="CARD", help="as for predict (default: %(default)s)")
     parser.add_argument("--budget", metavar="SIZE", help="where less than the whole card is free")
     parser.add_argument("--steps", type=read_value, default=3, metavar="N", help="how many (default: %(default)s)")
+    parser.add_argument("--chosen", type=read_value, metavar="SHARE", help="as for predict")
     parser.set_defaults(run=run)
 
 
@@ -58,9 +59,13 @@ def run(args: argparse.Namespace) -> int:
         return _fit_model(args)
     train = _script(args) if is_script(args.target) else load_function(args.target)
     choices = read_choices(args.settings)
-    found = fit(train, gpu=args.gpu, budget=args.budget, steps=args.steps, progress=_show, **choices)
+    found = fit(train, **_options(args), progress=_show, **choices)
     print(found)
     return 130 if found.stopped else 0
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in ("gpu", "budget", "steps", "chosen")}
 
 
 def _is_name(target: str) -> bool:
@@ -108,7 +113,7 @@ def _fitted(args: argparse.Namespace, name: str, settings: dict[str, Any]) -> st
     from memlab.fitting import fit
 
     settings = settings | {"sizes": MODELS[name]}
-    return fit(train, gpu=args.gpu, budget=args.budget, steps=args.steps, **settings).sentence
+    return fit(train, **_options(args), **settings).sentence
 
 
 def _workers(count: int) -> ProcessPoolExecutor:

@@ -23,6 +23,7 @@ def fit(
     gpu: str = "T4",
     budget: str | int | None = None,
     steps: int = 3,
+    chosen: float | str | None = None,
     progress: Callable[[str], None] | None = None,
     **choices: Any,
 ) -> Fit:
@@ -33,6 +34,8 @@ def fit(
         gpu: the card, as for :func:`memlab.predict`.
         budget: ``"14.5 GiB"`` or bytes, where less than the whole card is free.
         steps: of each prediction on the card; what the settings take where nothing binds is looked at for two.
+        chosen: the share that is chosen where numbers decide that only a real card knows, as for
+            :func:`memlab.predict`.
         progress: called with a line of text after each prediction.
         **choices: ``(low, high)`` for a whole number, a list for one of its values, ``bool`` for either; anything else
             is a setting as it is. Write first in a list what you would rather have.
@@ -47,7 +50,7 @@ def fit(
         BadTrain, BadValue: as :func:`memlab.predict`; also for a choice without a value.
     """
     grid = make_grid(choices)
-    search = _Search(train, grid, gpu, budget, steps, progress)
+    search = _Search(train, grid, gpu, budget, steps, chosen, progress)
     if not isinstance(train, RunsElsewhere):
         check_settings(train, dict(grid.fixed) | grid.first)
     stopped = False
@@ -76,10 +79,12 @@ class _Search:
         gpu: str,
         budget: str | int | None,
         steps: int,
+        chosen: float | str | None,
         progress: Callable[[str], None] | None,
     ):
-        self._train, self._grid, self._steps = train, grid, steps
-        self._card, self._endless = VirtualGpu(gpu), VirtualGpu(gpu, is_endless=True)
+        self._train, self._grid, self._steps, self._chosen = train, grid, steps, chosen
+        self._card = VirtualGpu(gpu, chosen=chosen)
+        self._endless = VirtualGpu(gpu, chosen=chosen, is_endless=True)
         room = self._card.card.room
         self._room = room if budget is None else min(room, parse_bytes(budget))
         self._progress = progress
@@ -121,7 +126,7 @@ class _Search:
     def _trace(self, settings: dict[str, Any], on_the_card: bool) -> Trace:
         budget, steps = (self._room, self._steps) if on_the_card else (None, min(2, self._steps))
         if isinstance(self._train, RunsElsewhere):
-            return self._train.want(gpu=self._card.name, steps=steps, budget=budget, **settings)
+            return self._train.want(gpu=self._card.name, steps=steps, budget=budget, chosen=self._chosen, **settings)
         device = self._card if on_the_card else self._endless
         return Run(self._train, settings, device, steps=steps, budget=budget).complete()
 

@@ -51,14 +51,17 @@ class Script(Command):
         options: dict[str, Any] = {"snapshot": snapshot, "until": until, "chosen": chosen}
         return ask(script, gpu=gpu, ranks=ranks, steps=steps, budget=budget, **options).trace
 
-    def want(self, *, gpu: str, steps: int, budget: int | None, **settings: Any) -> Trace:
+    def want(
+        self, *, gpu: str, steps: int, budget: int | None, chosen: float | str | None = None, **settings: Any
+    ) -> Trace:
         """As :meth:`predict`, but nothing that it prints is seen, and None is a card with all the memory that it wants.
 
         Raises:
             BadTrain, ScriptFailed, MemlabError: as :meth:`predict`.
         """
-        script = self.with_options(**settings)
-        return ask(script, gpu=gpu, steps=steps, budget=budget, is_endless=budget is None, is_quiet=True).trace
+        script, is_endless = self.with_options(**settings), budget is None
+        options: dict[str, Any] = {"chosen": chosen, "is_endless": is_endless, "is_quiet": True}
+        return ask(script, gpu=gpu, steps=steps, budget=budget, **options).trace
 
     def measure(
         self, *, steps: int = 3, device: str | None = None, budget: str | int | None = None, **settings: Any

@@ -193,7 +193,8 @@ def sized_by_share(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """Return the same where a share of the unknown numbers is 1 and the rest 0, so that this share is chosen.
 
     Without :attr:`Prediction.chosen` all are 0: the least that it may give. What is made from picks that are
-    spread evenly is taken as it is. None where the host has no such operator, or would have too much to count.
+    spread evenly is taken as it is. Of a long mask only the share counts. None where the host has no such operator, or
+    would have too much to count.
     """
     prediction = current()
     share = prediction.chosen if isinstance(prediction.chosen, int | float) else 0
@@ -213,7 +214,8 @@ def sized_by_share(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return _chosen(argument, math.ceil(share * argument.numel()), distinct=func in _SORTING)
 
     try:
-        results = _on_the_host(func, args, kwargs, stand_in)
+        is_long = func in _MASKED and args[-1].numel() > MOST_TO_CHOOSE_FROM
+        results = [_MASKED[func](*args, share)] if is_long else _on_the_host(func, args, kwargs, stand_in)
     except Exception:
         return None
     (prediction.spread if is_spread else prediction.sized)[note_guess()] = called(func)
@@ -465,6 +467,26 @@ def _chosen(tensor: torch.Tensor, count: int, *, distinct: bool) -> torch.Tensor
         places = torch.arange(tensor.numel(), dtype=torch.int32)
         numbers = places.clamp(max=max(count - 1, 0)) if distinct else places < count
         return numbers.to(tensor.dtype).view(tensor.shape)
+
+
+def _nonzero(mask: torch.Tensor, share: float) -> torch.Tensor:
+    """Return what ``nonzero`` gives where a share of the mask is true, without numbers."""
+    with unset_fake_temporarily():
+        return torch.empty(mask.dim(), math.ceil(share * mask.numel()), dtype=torch.int64, device="meta").t()
+
+
+def _masked_select(tensor: torch.Tensor, mask: torch.Tensor, share: float) -> torch.Tensor:
+    """Return what ``masked_select`` gives where a share of the mask is true, without numbers."""
+    repeated = math.prod(torch.broadcast_shapes(tensor.shape, mask.shape)) // mask.numel()
+    with unset_fake_temporarily():
+        return torch.empty(math.ceil(share * mask.numel()) * repeated, dtype=tensor.dtype, device="meta")
+
+
+# The mask is the last argument, and how much it chooses follows from the share alone.
+_MASKED: dict[Any, Callable[..., torch.Tensor]] = {
+    aten.nonzero.default: _nonzero,
+    aten.masked_select.default: _masked_select,
+}
 
 
 def _zero(dtype: torch.dtype) -> torch.Tensor:

@@ -190,6 +190,25 @@ def test_the_largest_batch():
     assert max_batch(train, budget="2 MiB") == 0
 
 
+def picky(device, *, batch_size=8):
+    """Trains on the positive numbers alone: how many there are, only a real card knows."""
+    weight = torch.nn.Parameter(torch.zeros(256, device=device))
+    while True:
+        numbers = torch.zeros(1024 * batch_size, 256, device=device) + weight
+        loss = numbers[numbers > 0].square().sum()
+        loss.backward()
+        yield loss
+
+
+def test_the_share_that_is_chosen_decides_what_fits():
+    tenth, all_of_it = (max_batch(picky, budget="300 MiB", chosen=share) for share in (0.1, 1.0))
+    assert tenth > 1.5 * all_of_it
+    assert not predict(picky, budget="300 MiB", chosen=0.1, batch_size=tenth).oom
+    assert predict(picky, budget="300 MiB", chosen=1.0, batch_size=tenth).oom
+    with pytest.raises(BadValue, match="chosen=3"):
+        fit(picky, chosen=3)
+
+
 def test_the_best_is_measured_where_the_card_is_here(monkeypatch):
     def measure(loop, *, device, **settings):
         return memlab.measure(loop, device="cpu", **settings | {"budget": None, "steps": 1})

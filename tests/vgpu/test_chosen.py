@@ -9,6 +9,7 @@ from torch.distributed import _functional_collectives as functional_collectives
 from memlab import fit, predict
 from memlab.errors import BadValue, Unpredictable
 from memlab.trace import Trace
+from memlab.vgpu import values
 from tests.vgpu.once import in_a_prediction
 
 
@@ -64,6 +65,30 @@ def test_the_share_that_was_said_is_chosen(choose, half, whole):
         assert result == shape
         assert not trace.is_lower_bound
         assert trace.notes[0].endswith(f"Here it is {share} of what there is.")
+
+
+@pytest.mark.parametrize(
+    ("choose", "tenth"),
+    [
+        (lambda x: x[x > 0], (838861,)),
+        (lambda x: torch.masked_select(x, x > 0), (838861,)),
+        (lambda x: torch.masked_select(x, x[0] > 0), (2**11 * 410,)),
+        (lambda x: x.nonzero(), (838861, 2)),
+    ],
+)  # fmt: skip
+def test_the_same_of_a_mask_that_is_too_long_to_be_counted(choose, tenth, monkeypatch):
+    def work(device):
+        result = choose(torch.randn(2**11, 2**12, device=device))
+        return result.shape, result.stride()
+
+    found = []
+    for most in (2**24, 2**10):
+        monkeypatch.setattr(values, "MOST_TO_CHOOSE_FROM", most)
+        form, trace = in_a_prediction(work, chosen=0.1)
+        found.append((form, trace.peak_allocated))
+    counted, told = found
+    assert counted == told
+    assert told[0][0] == tenth
 
 
 def mixture(device, *, route):
