@@ -126,8 +126,9 @@ def predict(
             chosen, and ``Trace.is_lower_bound`` says so.
         **settings: passed on to ``train``; the rest keep its defaults.
 
-    Inside, ``"cuda"`` means the card, and ``torch.cuda`` answers for it. ``train`` writes no file, and what was made
-    outside of it is as it was afterwards. A loop that branches on numbers which only a real card knows is predicted for
+    Inside, ``"cuda"`` means the card, and ``torch.cuda`` answers for it. What ``train`` saves with PyTorch, NumPy or
+    safetensors is not written, and what was made outside of it is as it was afterwards, but for the random numbers of
+    Python and NumPy. A loop that branches on numbers which only a real card knows is predicted for
     one branch; ``Trace.guesses`` has the lines. Losses and seconds are None. Out of memory is a result, as for
     :func:`measure`.
 

@@ -33,9 +33,9 @@ def copy_notebooks(source: Path, target: Path) -> list[str]:
     make_folder(target)
     sums = _read_manifest(target)
     edited = []
+    _check_inside(target, MANIFEST)
     for name in _names(source):
-        if target.resolve() not in (target / name).resolve().parents:
-            raise NotWritten(f"{target / name} leads out of {target} by a link and was not written: remove the link.")
+        _check_inside(target, name)
         data = (source / name).read_bytes()
         new, present = _sum(data), _sum_of_file(target / name)
         if present not in (None, new, sums.get(name)):
@@ -52,12 +52,18 @@ def bring_loops(target: Path) -> None:
     """Put the loops of ranks beside a notebook that came alone; files that are there stay.
 
     Raises:
-        NotWritten: when ``target`` cannot be written.
+        NotWritten: when ``target`` cannot be written, or a link in it leads out of it.
     """
     for loop in (shipped_folder() / "ranks").glob("*.py"):
+        _check_inside(target, f"ranks/{loop.name}")
         if not (target / "ranks" / loop.name).exists():
             write_atomically(target / "ranks" / loop.name, loop.read_bytes())
     importlib.invalidate_caches()  # so that Python looks into a folder that is new
+
+
+def _check_inside(target: Path, name: str) -> None:
+    if target.resolve() not in (target / name).resolve().parents:
+        raise NotWritten(f"{target / name} leads out of {target} by a link and was not written: remove the link.")
 
 
 def is_copy(folder: Path) -> bool:

@@ -7,7 +7,7 @@ It makes the process group and runs ``train(device, **settings)``, which finds i
 On several machines it is started with torchrun's own command, on each of them::
 
     torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
-        -m memlab.cluster.rank_process data_parallel.py:train '{"batch_size": 64}' --steps 10
+        -m memlab.cluster.rank_process my_loop.py:train '{"batch_size": 64}' --steps 10
 """
 
 import argparse

@@ -13,8 +13,8 @@ class Script(Command):
 
     ``predict(Script("train.py", "--amp"), gpu="T4", batch_size=32)`` runs ``train.py --amp --batch-size=32``, in a
     process of its own, not one line of it changed. That process ends with the last step asked for. Of a prediction
-    nothing is left: what the script writes is thrown away, it reaches no network and starts no other process:
-    a program that it asks something (git, nvidia-smi) is not there.
+    nothing is left: what the script writes is thrown away, it reaches no network and starts no other program:
+    one that it asks something (git, nvidia-smi) is not there.
 
     Args:
         path: of the file.

@@ -250,6 +250,16 @@ def test_a_link_that_leads_out_is_not_followed(jupyter, mine, tmp_path, capsys):
     assert files(tmp_path / "elsewhere") == set()
 
 
+def test_nor_is_one_in_the_place_of_the_manifest(jupyter, mine, tmp_path, capsys):
+    other = tmp_path / "other.json"
+    other.write_text("mine")
+    mine.mkdir()
+    (mine / ".memlab.json").symlink_to(other)
+    assert cli.main(["lab", str(mine)]) == 2
+    assert "leads out of" in capsys.readouterr().err
+    assert other.read_text() == "mine"
+
+
 def test_the_shipped_folder_itself_is_opened_as_it_is(jupyter, shipped, monkeypatch):
     before = files(shipped)
     monkeypatch.chdir(shipped.parent)
