@@ -20,7 +20,10 @@ from memlab.errors import BadTrain, BadValue
 Train = Callable[..., Iterator[Any]]
 
 # Arguments that memlab's own functions take.
-RESERVED = {"steps", "device", "gpu", "world_size", "global_rank", "budget", "xray", "snapshot", "title", "models"}
+RESERVED = {
+    *("steps", "device", "gpu", "world_size", "global_rank", "budget", "xray", "snapshot", "chosen", "progress"),
+    *("title", "models"),
+}
 
 
 def own_settings(train: Train) -> dict[str, inspect.Parameter]:

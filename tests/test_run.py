@@ -4,6 +4,7 @@ import gc
 import math
 import warnings
 from functools import partial, wraps
+from inspect import signature
 from itertools import count
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 import torch
 from torch import nn
 
+from memlab import fit, max_batch, predict
 from memlab.devices import open_device
 from memlab.errors import BadTrain, BadValue
+from memlab.protocol import RESERVED
 from memlab.run import Run, measure, sweep
 from memlab.trace import Category, Trace
 from tests.device import DEVICE, counted_by_hand
@@ -456,3 +459,9 @@ def test_out_of_memory_is_a_result_too_where_another_error_was_raised_from_it():
     assert trace.oom is not None
     assert trace.oom.asked == 2**24
     assert "stage" not in trace.oom.message
+
+
+def test_no_setting_of_a_loop_can_be_meant_where_memlab_takes_the_argument():
+    for function in (measure, predict, sweep, fit, max_batch):
+        own = {name for name, it in signature(function).parameters.items() if it.kind is it.KEYWORD_ONLY}
+        assert own <= RESERVED
