@@ -22,7 +22,7 @@ def train(
     device,
     *,
     experts=8,
-    chosen=2,
+    per_token=2,
     capacity=0.0,
     routing="learned",
     tokens=64,
@@ -30,7 +30,7 @@ def train(
     sizes=SMALL,
 ):
     with alone.group() as (rank, ranks):
-        model = make(device, sizes, experts, chosen, capacity, routing)
+        model = make(device, sizes, experts, per_token, capacity, routing)
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         mine = slice(rank * batch_per_rank, (rank + 1) * batch_per_rank)
         for texts in batches(ranks * batch_per_rank, tokens):
@@ -42,7 +42,7 @@ def train(
             yield loss
 
 
-def make(device, sizes, experts, chosen, capacity, routing):
+def make(device, sizes, experts, per_token, capacity, routing):
     """A Llama whose blocks have a mixture of experts; this rank makes its own ones only."""
     torch.manual_seed(0)  # what is not an expert is equal on all ranks
     half = device.type == "cuda" and torch.cuda.is_bf16_supported(False)
@@ -51,7 +51,7 @@ def make(device, sizes, experts, chosen, capacity, routing):
     try:
         with torch.device(device):
             model = Llama(**sizes | {"hidden": 1})
-            how = experts, chosen, capacity, routing
+            how = experts, per_token, capacity, routing
             for block in model.blocks:
                 block.mlp = Mixture(sizes["width"], sizes["hidden"], *how)
     finally:
@@ -59,10 +59,10 @@ def make(device, sizes, experts, chosen, capacity, routing):
     return model
 
 
-def whole(sizes, experts=8, chosen=2):
+def whole(sizes, experts=8, per_token=2):
     """The shapes of all of it."""
     with alone.group():
-        return make(torch.device("meta"), sizes, experts, chosen, 0.0, "learned")
+        return make(torch.device("meta"), sizes, experts, per_token, 0.0, "learned")
 
 
 def average(model, ranks):
@@ -76,7 +76,7 @@ def average(model, ranks):
 
 
 class Mixture(nn.Module):
-    """Each token goes to the ``chosen`` experts that its router likes best, wherever they are.
+    """Each token goes to the ``per_token`` experts that its router likes best, wherever they are.
 
     Args:
         capacity: 0, or an expert takes from each rank at most so many times its balanced share: buffers have a fixed
@@ -84,17 +84,17 @@ class Mixture(nn.Module):
         routing: "learned", or a fixed choice in the router's place, so that sizes are known.
     """
 
-    def __init__(self, width, hidden, experts, chosen, capacity, routing):
+    def __init__(self, width, hidden, experts, per_token, capacity, routing):
         super().__init__()
         rank, ranks = dist.get_rank(), dist.get_world_size()
         self.router = nn.Linear(width, experts, bias=False)
         own = range(rank * experts // ranks, (rank + 1) * experts // ranks)
         self.experts = nn.ModuleList(made(number, width, hidden) for number in own)
-        self.chosen, self.capacity, self.routing = chosen, capacity, routing
+        self.per_token, self.capacity, self.routing = per_token, capacity, routing
 
     def forward(self, x):
         flat = x.flatten(0, 1)
-        scores, choice = self.router(flat).softmax(-1).topk(self.chosen)
+        scores, choice = self.router(flat).softmax(-1).topk(self.per_token)
         send = self.in_slots if self.capacity else self.in_order
         return send(flat, scores, choice).view_as(x)
 
@@ -104,12 +104,12 @@ class Mixture(nn.Module):
         sent = [sum(part) for part in cut(counts, dist.get_world_size())]
         arriving = self.announce(counts, flat.device)
         received = [sum(part) for part in arriving]
-        rows = AllToAll.apply(flat[order // self.chosen], received, sent)
+        rows = AllToAll.apply(flat[order // self.per_token], received, sent)
         pieces = rows.split([count for part in arriving for count in part])
         done = self.work(pieces)
         back = AllToAll.apply(torch.cat(done), sent, received)
         weighted = back * scores.flatten()[order, None]
-        return torch.zeros_like(flat).index_add(0, order // self.chosen, weighted)
+        return torch.zeros_like(flat).index_add(0, order // self.per_token, weighted)
 
     def in_slots(
         self, flat, scores, choice
@@ -120,7 +120,7 @@ class Mixture(nn.Module):
         place = ((hot.cumsum(0) - 1) * hot).sum(1)  # in its expert's queue
         kept = place < slots
         index = torch.where(kept, choice.flatten() * slots + place, experts * slots)
-        source = torch.arange(choice.numel(), device=flat.device) // self.chosen
+        source = torch.arange(choice.numel(), device=flat.device) // self.per_token
         buffer = flat.new_zeros(experts * slots + 1, flat.shape[1])
         buffer = buffer.index_copy(0, index, flat[source])[:-1]
         each = [experts * slots // dist.get_world_size()] * dist.get_world_size()
