@@ -55,8 +55,8 @@ def bring_loops(target: Path) -> None:
         NotWritten: when ``target`` cannot be written, or a link in it leads out of it.
     """
     for loop in (shipped_folder() / "ranks").glob("*.py"):
-        _check_inside(target, f"ranks/{loop.name}")
         if not (target / "ranks" / loop.name).exists():
+            _check_inside(target, f"ranks/{loop.name}")
             write_atomically(target / "ranks" / loop.name, loop.read_bytes())
     importlib.invalidate_caches()  # so that Python looks into a folder that is new
 

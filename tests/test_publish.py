@@ -7,6 +7,7 @@ from importlib import util
 
 import pytest
 
+from memlab.errors import NotWritten
 from memlab.shipped import bring_loops
 from tests.notebooks.cells import NOTEBOOKS, ROOT
 from tests.publish import CELL_ID, LOOPS, address, install_cell, published
@@ -98,6 +99,17 @@ def test_loops_come_beside_a_notebook_and_replace_nothing(tmp_path):
     (tmp_path / "ranks" / "fsdp.py").write_text("mine")
     bring_loops(tmp_path)
     assert (tmp_path / "ranks" / "fsdp.py").read_text() == "mine"
+
+
+def test_loops_that_a_link_leads_to_are_used_and_others_are_not_written_there(tmp_path):
+    bring_loops(tmp_path / "there")
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "ranks").symlink_to(tmp_path / "there" / "ranks")
+    bring_loops(here)
+    (tmp_path / "there" / "ranks" / "fsdp.py").unlink()
+    with pytest.raises(NotWritten, match="leads out of"):
+        bring_loops(here)
 
 
 def test_what_was_saved_of_the_cell_stays(notebook):

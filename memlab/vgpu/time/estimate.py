@@ -9,6 +9,7 @@ off the rest are.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import fsum
 
 import torch
 
@@ -58,7 +59,7 @@ def likely_seconds(streams: Mapping[int, Mapping[Work, int]], speed: Speed, effi
     """Seconds for what was given to each stream, how often each."""
     of_card = max(
         (
-            sum(likely_seconds_of(work, speed, efficiency) * count for work, count in given.items())
+            fsum(likely_seconds_of(work, speed, efficiency) * count for work, count in given.items())
             for given in streams.values()
         ),
         default=0.0,

@@ -18,6 +18,7 @@ by side, so the longest counts. A card whose clock is raised over its data sheet
 
 from collections.abc import Mapping
 from functools import partial
+from math import fsum
 
 from memlab.vgpu.cards import Speed
 from memlab.vgpu.time.operator_work import Kind, Work
@@ -27,7 +28,9 @@ from memlab.vgpu.time.speeds import of_attention, of_products
 def least_seconds(streams: Mapping[int, Mapping[Work, int]], speed: Speed) -> float:
     """The least time for what was given to each stream, how often each."""
     of_one = partial(_least, speed=speed)
-    return max((sum(of_one(work) * count for work, count in given.items()) for given in streams.values()), default=0.0)
+    # fsum: what sum gives differs in its last digit between Python 3.11 and 3.12.
+    totals = (fsum(of_one(work) * count for work, count in given.items()) for given in streams.values())
+    return max(totals, default=0.0)
 
 
 def _least(work: Work, speed: Speed) -> float:
