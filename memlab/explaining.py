@@ -77,7 +77,7 @@ EXPANDABLE = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before Python
 _ADVICE = {
     "full": (
         "Make the batch smaller, and accumulate gradients for the same effective batch (notebook 03).",
-        "Keep less for the backward pass: autocast to bfloat16 (04), checkpoint the blocks (06).",
+        "Keep less for the backward pass: autocast (04; before Ampere to float16), checkpoint the blocks (06).",
         "Take a leaner optimizer or train fewer weights (09, 10); `memlab fit` looks for what fits.",
     ),
     "fragmentation": (
@@ -201,8 +201,8 @@ class Explanation:
         reason = _REASONS[self.reason]
         if self.reason == "full" and self.asked and (self.free or 0) + (self.unallocated or 0) >= self.asked:
             reason = (
-                "so the card is full of tensors: what is free is enough in all, but in small pieces between them, as "
-                "every full card has"
+                "so the card is full of tensors: what is free and unallocated would be enough in all, but lies in "
+                "small pieces between them, as on every full card"
             )
         told = f". {figures}, {reason}" if figures else f", {reason}"
         return " ".join(filter(None, (f"PyTorch asked for {asked}{told}.", self._place)))

@@ -29,7 +29,7 @@ _LEAST_SIZE = MIB  # below it, equal sizes say nothing
 _CURES: Mapping[str, str] = {
     "logits": "compute the loss in pieces, so that they are never whole (notebook 13b)",
     "softmax results": "where they are attention's, scaled_dot_product_attention keeps none (notebook 13)",
-    Category.ACTIVATION: "checkpoint the blocks (notebook 06), autocast to bfloat16 (04), smaller batches (03)",
+    Category.ACTIVATION: "checkpoint the blocks (notebook 06), autocast (04), smaller batches (03)",
     Category.RECOMPUTED: "checkpoint smaller pieces (notebook 06)",
     Category.OPTIMIZER_STATE: "a leaner optimizer (notebook 10), fewer trained weights (09)",
     Category.GRADIENT: "train fewer weights (notebook 09), shard over several GPUs (18)",
