@@ -115,7 +115,7 @@ def peaks(runs: Mapping[str, Trace], heading: str = "", **others: Callable[[Trac
         **others: further columns, each worked out of the run; ``_`` in a name is a space.
     """
     first = next(iter(runs.values())).peak_allocated
-    columns = [heading, "peak", "times the first", *(name.replace("_", " ") for name in others)]
+    columns = [heading, "peak", "of the first", *(name.replace("_", " ") for name in others)]
     rows = (
         [name, run, "" if run.oom else _times(first, run.peak_allocated), *(other(run) for other in others.values())]
         for name, run in runs.items()

@@ -74,7 +74,7 @@ def test_categories_add_up_to_the_peak(runs):
 
 def test_peaks_are_compared_with_the_first(runs):
     shown = peaks(runs, "size", arithmetic_done=lambda run: run.flops / runs["batch 2"].flops)
-    assert shown.columns == ("size", "peak", "times the first", "arithmetic done")
+    assert shown.columns == ("size", "peak", "of the first", "arithmetic done")
     assert shown.rows[0] == ("batch 2", text_of(runs["batch 2"]), "1.00", "1.00")
     assert float(shown.rows[1][2]) > 1
 
