@@ -86,7 +86,9 @@ def bill(notebook: str, *, until: str = "") -> Picture:
     look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": LIMIT, "fontsize": SMALL}
     axes.annotate(f"{found.card}: {format_bytes(found.room)}", where, (5, 0), **look)
     source = f"{found.model}, {found.batch}, on a {found.card} (predicted)"
-    write_title(axes, title, f"{source}; each line includes those above")
+    write_title(axes, title, f"{source}; each line adds to those above")
+    if found.rungs[-1].notebook > notebook:
+        axes.barh([0], [0], color=[(QUIET_INK, PALE)], label="pale: later notebooks")
     draw_legend(picture)
     return picture
 
