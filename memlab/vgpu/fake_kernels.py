@@ -117,6 +117,8 @@ CORRECTIONS: dict[int, Callable[[Any, Arguments, Any], Any]] = {
     **formats.CORRECTIONS,
     **{id(packet.default): lambda mode, given, out: ranks.with_results(out) for packet in COLLECTIVES},
 }
+if COLLECTIVES:  # PyTorch's fake kernel makes a tensor of what the real one returns as it is (Functional.cpp)
+    CORRECTIONS[id(torch.ops._c10d_functional.wait_tensor.default)] = lambda mode, given, out: given.tensor
 
 
 def _bincount(mode: Any, tensor: FakeTensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:

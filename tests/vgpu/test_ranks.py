@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 from torch import distributed, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
@@ -174,6 +175,20 @@ def normed_in_parts(device):
     loss = norm(torch.ones(2, 8, WIDTH, device=device)).sum()
     loss.backward()
     yield loss
+
+
+def test_a_state_dict_that_is_gathered_to_the_host_is_on_the_card_a_tensor_at_a_time():
+    def saved(device):
+        with torch.device(device):
+            model = nn.Sequential(*(nn.Linear(256, 256, bias=False) for _ in range(4)))
+        fully_shard(model)
+        yield
+        get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        yield
+
+    weight = 4 * 256 * 256
+    # Gathered once: who waits for it gets the gathered tensor itself.
+    assert predict(saved, world_size=8, steps=2).steps[1].peak_allocated == 4 * weight // 8 + weight
 
 
 def test_the_norm_of_a_dtensor_is_one_operator_as_cuda_has_it():
