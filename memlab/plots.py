@@ -100,9 +100,9 @@ def timeline(
     axes.set_xlim(0, total or 1)
     if is_timed:
         axes.set_xticks([0, total], ["0", format_seconds(total)])
-        axes.set_xlabel(f"time in step {trace.xray_step}, estimated", color=QUIET_INK)
+        axes.set_xlabel("time in one step, estimated", color=QUIET_INK)
     else:
-        axes.set_xlabel(f"events of step {trace.xray_step} (an allocation or a free each)", color=QUIET_INK)
+        axes.set_xlabel("events of one step (an allocation or a free each)", color=QUIET_INK)
     write_title(axes, picture.sentence, note or sources([trace]))
     draw_legend(picture)
     return picture

@@ -141,12 +141,14 @@ def notes_on(losses: Sequence[float | None]) -> list[str]:
     lost = [step for step, loss in enumerate(losses) if loss is not None and not math.isfinite(loss)]
     if not lost:
         return []
-    first = lost[0]
-    if len(lost) == len(losses) - first:
-        where = f"from step {first} on"
+    first, total = lost[0], len(losses)
+    if len(lost) == 1:
+        where = f"in step {first + 1} of {total}"
+    elif len(lost) == total - first:
+        where = f"from step {first + 1} of {total} on"
     else:
-        where = f"in step {first}" if len(lost) == 1 else f"in {len(lost)} steps, the first of them {first}"
-    return [f"The loss is {losses[first]} {where} (steps count from 0)."]
+        where = f"in {len(lost)} of {total} steps, first in step {first + 1}"
+    return [f"The loss is {losses[first]} {where}."]
 
 
 def is_one_number(tensor: torch.Tensor) -> bool:

@@ -118,7 +118,7 @@ def test_a_prediction_is_drawn_by_its_time_or_by_its_events():
     predicted = replace(trace(3000), source="predicted", events=tuple(events))
     by_time, by_events = plots.timeline(predicted).axes[0], plots.timeline(predicted, by_events=True).axes[0]
     assert (by_time.get_xlim(), by_events.get_xlim()) == ((0, 1), (0, 2))
-    assert "events of step" in by_events.get_xlabel()
+    assert "events of one step" in by_events.get_xlabel()
 
 
 def test_the_stack_adds_up_to_the_peak():

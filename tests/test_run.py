@@ -235,10 +235,10 @@ def test_an_exception_of_train_comes_out_as_it_is_and_nothing_stays_behind():
 @pytest.mark.parametrize(
     ("losses", "notes"),
     [
-        ([1.0, 0.5, math.nan, math.nan], ("The loss is nan from step 2 on (steps count from 0).",)),
-        ([1.0, 0.5, 0.2, -math.inf], ("The loss is -inf from step 3 on (steps count from 0).",)),
-        ([math.inf, 0.5, math.nan, 1.0], ("The loss is inf in 2 steps, the first of them 0 (steps count from 0).",)),
-        ([1.0, math.nan, 1.0], ("The loss is nan in step 1 (steps count from 0).",)),
+        ([1.0, 0.5, math.nan, math.nan], ("The loss is nan from step 3 of 4 on.",)),
+        ([1.0, 0.5, 0.2, -math.inf], ("The loss is -inf in step 4 of 4.",)),
+        ([math.inf, 0.5, math.nan, 1.0], ("The loss is inf in 2 of 4 steps, first in step 1.",)),
+        ([1.0, math.nan, 1.0], ("The loss is nan in step 2 of 3.",)),
         ([1.0, None, 2.0], ()),
     ],
 )

@@ -151,7 +151,7 @@ class Challenge:
         expected, found = self.baseline.losses, answer.losses
         if len(found) != len(expected):
             return False, f"Result: {len(found)} steps where the baseline takes {len(expected)}."
-        for step, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
+        for step, (theirs, ours) in enumerate(zip(expected, found, strict=True), start=1):
             if ours is None or theirs is None or not math.isclose(ours, theirs, rel_tol=self.tolerance):
                 found_text = "not given" if ours is None else f"{ours:.6g}"
                 told = f"the loss of step {step} is {found_text}, the baseline's is {theirs:.6g}"

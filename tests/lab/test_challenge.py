@@ -101,7 +101,7 @@ def test_losses_that_are_not_given_are_refused(challenge):
 
     outcome = challenge.check(silent)
     assert not outcome.passed
-    assert "loss of step 0 is not given" in outcome.findings[2]
+    assert "loss of step 1 is not given" in outcome.findings[2]
 
 
 def test_an_answer_that_runs_out_of_memory_is_refused(challenge):
@@ -201,4 +201,4 @@ def test_an_answer_trains_on_as_many_ranks_as_the_challenge_has():
     fits = posed.check(sharded.train, batch_per_rank=2, strategy="zero-3")
     assert fits.passed, str(fits)
     assert "1.00 times the baseline's arithmetic" in str(fits)  # of both together
-    assert "loss of step 0" in str(posed.check(sharded.train, batch_per_rank=1))
+    assert "loss of step 1" in str(posed.check(sharded.train, batch_per_rank=1))

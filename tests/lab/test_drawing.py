@@ -650,7 +650,7 @@ def points_of(browser, label, kind="now"):
 def test_a_run_shows_what_is_known_and_survives_what_is_not(browser):
     losses = (2.5, float("nan"), None, float("inf"), 1.5)
     run = show_run(browser, [Step(loss, 0.1, None, False) for loss in losses], 9)
-    assert "The loss is nan since step 1." in run.inner_text()
+    assert "The loss is nan since step 2." in run.inner_text()
     assert run.locator(".memlab-loss").inner_text() == "1.50"
     known = points_of(browser, "loss of each step")
     assert [x for x, _ in known] == pytest.approx([4, 100], abs=0.1)  # the fifth of nine is in the middle of 200

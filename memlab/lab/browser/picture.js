@@ -360,7 +360,7 @@ class Picture {
     this.run.replaceChildren(
       element("div", {}, element("span", { class: `memlab-loss${odd >= 0 ? " memlab-alert" : ""}` }, number),
         element("span", {}, number ? ` loss, ${run.name}` : run.name),
-        odd >= 0 ? element("div", { class: "memlab-alert" }, `The loss is ${run.losses[odd]} since step ${odd}.${run.going ? " Stop, or let it go on." : ""}`) : null),
+        odd >= 0 ? element("div", { class: "memlab-alert" }, `The loss is ${run.losses[odd]} since step ${odd + 1}.${run.going ? " Stop, or let it go on." : ""}`) : null),
       spark([run.losses, ...run.earlier], run.count, "loss of each step"),
       element("div", {},
         run.sample ? element("pre", { class: "memlab-sample", "aria-label": "what the model says" }, run.sample) : null,
