@@ -38,7 +38,7 @@ def ranks(traces: Mapping[str, Trace], *, title: str) -> Picture:
     for place, count in enumerate(sent):
         write_above(sends, place, count, format_bytes(count))
     byte_axis(sends, max(*sent, 1) * 1.15)
-    sends.annotate("sent by it in a step", (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom")
+    sends.annotate("sent by this rank in a step", (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom")
     write_title(takes, title, sources(traces.values()))
     draw_legend(picture)
     return picture

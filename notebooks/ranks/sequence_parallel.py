@@ -9,12 +9,14 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-PART = Shard(1)  # dimension 1 is the sequence
+BY_TOKENS = Shard(1)  # dimension 1 is the sequence
 
 
 def gathered():  # a part of the sequence becomes the whole
     return PrepareModuleInput(
-        input_layouts=PART, desired_input_layouts=Replicate(), use_local_output=False
+        input_layouts=BY_TOKENS,
+        desired_input_layouts=Replicate(),
+        use_local_output=False,
     )
 
 
@@ -27,7 +29,7 @@ def split(block, mesh, *, sequence=True):
     if sequence:
         plan = {"attention_norm": SequenceParallel(), "mlp_norm": SequenceParallel()}
         plan |= {"attention": gathered(), "mlp": gathered()}
-        down = RowwiseParallel(output_layouts=PART)
+        down = RowwiseParallel(output_layouts=BY_TOKENS)
     columns = (
         "attention.query",
         "attention.key",
@@ -44,13 +46,13 @@ def split_ends(model, mesh, *, sequence=True):
     """Embedding and head: a part of the vocabulary on each rank."""
     whole = Replicate()
     embedding = RowwiseParallel(
-        input_layouts=whole, output_layouts=PART if sequence else whole
+        input_layouts=whole, output_layouts=BY_TOKENS if sequence else whole
     )
     plan = {"token_embedding": embedding}
     if sequence:
         plan["norm"] = SequenceParallel()
     plan["loss"] = PrepareModuleInput(
-        input_layouts=(PART if sequence else whole, None),
+        input_layouts=(BY_TOKENS if sequence else whole, None),
         desired_input_layouts=(whole, None),
         use_local_output=False,
     )
