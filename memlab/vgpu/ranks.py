@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import distributed
+from torch.distributed import distributed_c10d
 
 from memlab.errors import BadValue
 from memlab.patching import Change, Patches, where
@@ -20,11 +22,13 @@ from memlab.protocol import check_world_size, is_whole
 from memlab.vgpu.deepspeed import deepspeed_on_the_card
 from memlab.vgpu.facade import CARDS_OF_A_MACHINE
 from memlab.vgpu.internals import fake_store, finished_work, forget_meshes, stages_that_ask_nobody
+from memlab.vgpu.object_collectives import object_collectives
 
 SHAPES = (
     "A stage of a pipeline asks its neighbours for the shapes that it is sent, and in a prediction they are not there: "
     "give PipelineStage input_args and output_args, tensors of a micro-batch on 'meta'."
 )
+NCCL = (2, 29, 7)  # of PyTorch's own packages
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _MASTER = ("127.0.0.1", "29500")  # torchrun's own: nobody is asked there
 
@@ -81,6 +85,12 @@ def _changes() -> Iterator[Change]:
 
     for owner, name, method in stages_that_ask_nobody(SHAPES):
         yield owner, name, where(_is_alone, method, getattr(owner, name))
+    for name, function in object_collectives():
+        function = where(_is_alone, function, getattr(distributed, name))
+        yield from ((owner, name, function) for owner in (distributed, distributed_c10d))
+    # What DDP asks before it takes a hook that sends bfloat16; a build for the CPU has no NCCL.
+    yield distributed, "is_nccl_available", where(_is_alone, lambda: True, distributed.is_nccl_available)
+    yield torch.cuda.nccl, "version", where(_is_alone, lambda: NCCL, torch.cuda.nccl.version)
 
 
 def _is_alone() -> bool:
