@@ -15,7 +15,7 @@ RANKS = 4
 
 
 def of_rank(rank, collective):
-    """What a rank's list holds after a collective."""
+    """Return the list of a rank after a collective."""
     found = []
 
     def train(device):
