@@ -209,6 +209,25 @@ def _rounded_backward(mode: Any, grad: FakeTensor, *given: Any) -> tuple[torch.T
     return tuple(_rounded(mode, tensor) for tensor in given[:3])  # the input, scales and zero points
 
 
+def _statistics(mode: Any, tensor: FakeTensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """``batch_norm_stats_cuda`` (Normalization.cu): mean and inverse deviation of each channel, at least float32."""
+    dtype = torch.promote_types(tensor.dtype, torch.float32)
+    of_channels = torch.empty(tensor.shape[1], dtype=dtype, device="meta")
+    return make_fake(mode, of_channels, tensor.fake_device), make_fake(mode, of_channels, tensor.fake_device)
+
+
+def _batch_norm_sums(
+    mode: Any, grad: FakeTensor, tensor: FakeTensor, mean: FakeTensor, invstd: FakeTensor, weight: Any, *wanted: bool
+) -> tuple[torch.Tensor | None, ...]:
+    """``batch_norm_backward_reduce_cuda``: two sums for the input's gradient, and the gradients of weight and bias."""
+    input_wanted, *others = wanted
+    sums = [_like(mode, mean, tuple(mean.shape)) if input_wanted else None for _ in range(2)]
+    return (
+        *sums,
+        *(_like(mode, mean if weight is None else weight, tuple(mean.shape)) if it else None for it in others),
+    )
+
+
 def _in_place(mode: Any, *args: Any, **options: Any) -> None:
     """A fused optimizer changes the numbers of what it is given, and nothing else."""
 
@@ -228,6 +247,11 @@ OUR_OWN: dict[int, Callable[..., Any]] = {
     id(aten._fake_quantize_learnable_per_tensor_affine_backward.default): _rounded_backward,
     id(aten._fake_quantize_learnable_per_channel_affine.default): _rounded,
     id(aten._fake_quantize_learnable_per_channel_affine_backward.default): _rounded_backward,
+    id(aten.batch_norm_stats.default): _statistics,
+    id(aten.batch_norm_gather_stats_with_counts.default): _statistics,
+    id(aten.batch_norm_elemt.default): _rounded,
+    id(aten.batch_norm_backward_reduce.default): _batch_norm_sums,
+    id(aten.batch_norm_backward_elemt.default): _rounded,
     id(aten._fused_sgd_.default): _in_place,
     id(aten._fused_sgd_.tensor_lr): _in_place,
     id(aten._fused_adam_.tensor_lr): _in_place,

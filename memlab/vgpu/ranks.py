@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,9 +19,17 @@ from torch.distributed import distributed_c10d
 from memlab.errors import BadValue
 from memlab.patching import Change, Patches, where
 from memlab.protocol import check_world_size, is_whole
+from memlab.vgpu.current_prediction import current, is_predicting
 from memlab.vgpu.deepspeed import deepspeed_on_the_card
 from memlab.vgpu.facade import CARDS_OF_A_MACHINE
-from memlab.vgpu.internals import fake_store, finished_work, forget_meshes, stages_that_ask_nobody
+from memlab.vgpu.internals import (
+    fake_store,
+    finished_work,
+    forget_meshes,
+    plans_of_all_ranks,
+    stages_that_ask_nobody,
+    sync_batch_norm,
+)
 from memlab.vgpu.object_collectives import object_collectives
 
 SHAPES = (
@@ -88,9 +96,34 @@ def _changes() -> Iterator[Change]:
     for name, function in object_collectives():
         function = where(_is_alone, function, getattr(distributed, name))
         yield from ((owner, name, function) for owner in (distributed, distributed_c10d))
+    forward = sync_batch_norm.forward
+    everywhere = where(_is_predicted_rank, _with_samples_everywhere(forward), forward)
+    yield sync_batch_norm, "forward", staticmethod(everywhere)
+    # Before a checkpoint is written, its pieces are looked at: those of the other ranks are taken to be there.
+    for owner, name in plans_of_all_ranks():
+        yield owner, name, where(_is_alone, lambda *plans: [], getattr(owner, name))
     # What DDP asks before it takes a hook that sends bfloat16; a build for the CPU has no NCCL.
     yield distributed, "is_nccl_available", where(_is_alone, lambda: True, distributed.is_nccl_available)
     yield torch.cuda.nccl, "version", where(_is_alone, lambda: NCCL, torch.cuda.nccl.version)
+
+
+def _with_samples_everywhere(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """``SyncBatchNorm`` leaves out ranks whose batch is empty, by numbers that are on the card: none is left out."""
+
+    def called(*args: Any) -> Any:
+        prediction = current()
+        before = (prediction.chosen, dict(prediction.sized), dict(prediction.guessed), prediction.asked.copy())
+        prediction.chosen = 1.0
+        try:
+            return forward(*args)
+        finally:
+            prediction.chosen, prediction.sized, prediction.guessed, prediction.asked = before
+
+    return called
+
+
+def _is_predicted_rank() -> bool:
+    return is_predicting() and _is_alone()
 
 
 def _is_alone() -> bool:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.distributed.checkpoint
 from torch import distributed, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
@@ -77,6 +78,19 @@ def test_a_checkpoint_of_the_whole_model_is_loaded_into_pieces():
     weight = 4 * 256 * 256
     pieces = weight // RANKS + 512  # of the bias, as small as the allocator makes a block
     assert predict(train, world_size=RANKS, steps=2).steps[1].peak_allocated == pieces + weight  # which is broadcast
+
+
+def test_pieces_are_saved_as_a_distributed_checkpoint(tmp_path):
+    def train(device):
+        with torch.device(device):
+            model = nn.Linear(256, 256)
+        fully_shard(model)
+        yield
+        distributed.checkpoint.save(model.state_dict(), checkpoint_id=tmp_path / "checkpoint")
+        yield
+
+    resident = 4 * 256 * 256 // RANKS + 512
+    assert predict(train, world_size=RANKS, steps=2).steps[1].peak_allocated == resident  # nothing is gathered
 
 
 def test_gradients_are_sent_in_bfloat16_as_with_nccl():

@@ -191,6 +191,23 @@ def test_a_state_dict_that_is_gathered_to_the_host_is_on_the_card_a_tensor_at_a_
     assert predict(saved, world_size=8, steps=2).steps[1].peak_allocated == 4 * weight // 8 + weight
 
 
+def test_a_batch_norm_over_all_ranks_sends_its_statistics_and_guesses_nothing():
+    def train(device, ranks_together=True):
+        layers = nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64)).to(device)
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(layers) if ranks_together else layers
+        while True:
+            loss = model(torch.ones(8, 3, 32, 32, device=device)).square().mean()
+            loss.backward()
+            yield loss
+
+    trace = predict(train, world_size=4, steps=2)
+    assert trace.guesses == ()
+    gathered = 3 * (2 * 64 + 1) * 4  # to three others: means and deviations of the channels, and how many numbers
+    assert trace.sent == gathered + 2 * 3 / 4 * 2 * 64 * 4  # backward adds up two sums for each channel
+    alone = predict(train, world_size=4, steps=2, ranks_together=False)
+    assert trace.peak_allocated < alone.peak_allocated + 2**16  # both keep the input; statistics are small
+
+
 def test_the_norm_of_a_dtensor_is_one_operator_as_cuda_has_it():
     operators = {event.op for event in predict(normed_in_parts, world_size=2, steps=1).events}
     assert "aten._fused_rms_norm" in operators
