@@ -15,6 +15,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffload,
@@ -134,6 +136,44 @@ def filled_and_clipped(device):
         yield loss
 
 
+def sharded_blocks(device):
+    model = gpt().to(device)
+    for block in model.blocks:
+        fully_shard(block)
+    return fully_shard(model)
+
+
+def scattered_once_a_step(device):
+    model = sharded_blocks(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    tokens = torch.zeros(4, 128, dtype=torch.long, device=device)
+    while True:
+        for is_last in (False, True):
+            model.set_requires_gradient_sync(is_last)
+            loss = model(tokens, tokens)
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+def saved_whole(device, **options):
+    model = sharded_blocks(device)
+    while True:
+        get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, **options))
+        yield None
+
+
+def saved_whole_on_the_host(device):
+    yield from saved_whole(device, cpu_offload=True)
+
+
+def sent_in_bfloat16(device):
+    model = DistributedDataParallel(gpt().to(device))
+    model.register_comm_hook(None, bf16_compress_hook)
+    yield from steps(model, torch.optim.AdamW(model.parameters()), device, wait)
+
+
 def flattened(device, *, strategy="FULL_SHARD", precision=None, orig_params=True, offload=False):
     options = {"auto_wrap_policy": ModuleWrapPolicy({Block}), "cpu_offload": CPUOffload(offload)}
     options |= {"mixed_precision": precision, "use_orig_params": orig_params}
@@ -217,6 +257,7 @@ def experts_all_on_one(device):
 LOOPS = (
     *(replicated, views, small_buckets, fixed_graph, sharded_state, sharded, kept_until_backward, sharded_in_half),
     *(offloaded, made_in_shards, filled_and_clipped, tensor_parallel),
+    *(scattered_once_a_step, saved_whole, saved_whole_on_the_host, sent_in_bfloat16),
     *(context_parallel, ring_of_pytorch, ring_of_pytorch_sent_round, attention_of_dtensors, sequence_parallel),
     *(experts, experts_with_slots, experts_all_on_one),
     *(flattened_and_offloaded, flattened, flattened_and_kept, flattened_in_half),  # which leave some of it behind
