@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
@@ -168,12 +167,6 @@ def saved_whole_on_the_host(device):
     yield from saved_whole(device, cpu_offload=True)
 
 
-def sent_in_bfloat16(device):
-    model = DistributedDataParallel(gpt().to(device))
-    model.register_comm_hook(None, bf16_compress_hook)
-    yield from steps(model, torch.optim.AdamW(model.parameters()), device, wait)
-
-
 def flattened(device, *, strategy="FULL_SHARD", precision=None, orig_params=True, offload=False):
     options = {"auto_wrap_policy": ModuleWrapPolicy({Block}), "cpu_offload": CPUOffload(offload)}
     options |= {"mixed_precision": precision, "use_orig_params": orig_params}
@@ -257,7 +250,7 @@ def experts_all_on_one(device):
 LOOPS = (
     *(replicated, views, small_buckets, fixed_graph, sharded_state, sharded, kept_until_backward, sharded_in_half),
     *(offloaded, made_in_shards, filled_and_clipped, tensor_parallel),
-    *(scattered_once_a_step, saved_whole, saved_whole_on_the_host, sent_in_bfloat16),
+    *(scattered_once_a_step, saved_whole, saved_whole_on_the_host),
     *(context_parallel, ring_of_pytorch, ring_of_pytorch_sent_round, attention_of_dtensors, sequence_parallel),
     *(experts, experts_with_slots, experts_all_on_one),
     *(flattened_and_offloaded, flattened, flattened_and_kept, flattened_in_half),  # which leave some of it behind
