@@ -53,7 +53,11 @@ KEYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
         "nothing: DeepSpeed has no such key",
         TWO | {"gradient_checkpointing": True},
     ),
-    ('"stage": 3', "cuts weights, too, but may keep 1e9 gathered", THREE),
+    (
+        '"stage": 3 with 5e7 and "stage3_param_persistence_threshold": 0',
+        "cuts weights, too, but may keep 1e9 gathered",
+        THREE,
+    ),
     ('and "stage3_max_live_parameters", "stage3_max_reuse_distance": 5e7', "keeps few gathered", THREE | FEW),
 )
 STAGES = {
@@ -69,7 +73,7 @@ STAGES = {
 def peak(settings: dict[str, Any], *, ranks: int = RANKS) -> int | None:
     """Bytes on rank 0 with one sequence, None where memory runs out.
 
-    Each in a process of its own, as a rank is: DeepSpeed keeps things in its modules, and a second engine of one process
+    Each in a process of its own, as a rank is: DeepSpeed keeps things in its modules, and a second engine of a process
     takes up to 1.5% less than a first.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
