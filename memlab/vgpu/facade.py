@@ -211,6 +211,7 @@ ANSWERS: list[tuple[Any, dict[str, Any]]] = [
     ),
     # The card's recurrent networks run as PyTorch's own loops over time.
     (torch.backends.cudnn, {"is_acceptable": _always(False)}),
+    (torch.distributed, {"is_nccl_available": _always(True)}),
     (
         torch.cuda.nvtx,
         {"range": _range} | dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), _nothing),
@@ -292,6 +293,8 @@ OF_CUDA_BUILDS: dict[str, Callable[..., Any]] = {
     "_cuda_getCurrentRawStream": _always(0),  # of the default stream
     "_host_emptyCache": _nothing,  # of pinned memory
     "_cuda_cudaCachingAllocator_is_enabled": _always(True),
+    "_nccl_version": _always(2 << 32 | 29 << 16 | 7),  # of PyTorch's own packages; DDP asks before it sends bfloat16
+    "_nccl_version_suffix": _always(b""),
     "_scatter": _scatter,
     "_accelerator_setAllocatorSettings": lambda settings: current().memory.configure(settings),
 }

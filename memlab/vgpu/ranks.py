@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import distributed
 from torch.distributed import distributed_c10d
 
@@ -36,7 +35,6 @@ SHAPES = (
     "A stage of a pipeline asks its neighbours for the shapes that it is sent, and in a prediction they are not there: "
     "give PipelineStage input_args and output_args, tensors of a micro-batch on 'meta'."
 )
-NCCL = (2, 29, 7)  # of PyTorch's own packages
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _MASTER = ("127.0.0.1", "29500")  # torchrun's own: nobody is asked there
 
@@ -102,9 +100,6 @@ def _changes() -> Iterator[Change]:
     # Before a checkpoint is written, its pieces are looked at: those of the other ranks are taken to be there.
     for owner, name in plans_of_all_ranks():
         yield owner, name, where(_is_alone, lambda *plans: [], getattr(owner, name))
-    # What DDP asks before it takes a hook that sends bfloat16; a build for the CPU has no NCCL.
-    yield distributed, "is_nccl_available", where(_is_alone, lambda: True, distributed.is_nccl_available)
-    yield torch.cuda.nccl, "version", where(_is_alone, lambda: NCCL, torch.cuda.nccl.version)
 
 
 def _with_samples_everywhere(forward: Callable[..., Any]) -> Callable[..., Any]:
