@@ -195,37 +195,34 @@ def _as_first(mode: Any, tensor: FakeTensor, *rest: Any, **options: Any) -> torc
     return _like(mode, tensor, tuple(tensor.shape))
 
 
-def _rounded(mode: Any, tensor: FakeTensor, *rest: Any) -> torch.Tensor:
-    """``fake_quantize_per_tensor_affine`` and its like: in the input's memory format."""
+def _in_format_of_first(mode: Any, tensor: FakeTensor, *rest: Any) -> torch.Tensor:
+    """A result of its own with the shape and the memory format of the first argument."""
     return make_fake(mode, torch.empty_like(tensor, device="meta"), tensor.fake_device)
 
 
 def _rounded_with_mask(mode: Any, tensor: FakeTensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
     mask = torch.empty_like(tensor, dtype=torch.bool, device="meta")
-    return _rounded(mode, tensor), make_fake(mode, mask, tensor.fake_device)
+    return _in_format_of_first(mode, tensor), make_fake(mode, mask, tensor.fake_device)
 
 
 def _rounded_backward(mode: Any, grad: FakeTensor, *given: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(_rounded(mode, tensor) for tensor in given[:3])  # the input, scales and zero points
+    return tuple(_in_format_of_first(mode, tensor) for tensor in given[:3])  # the input, scales and zero points
 
 
 def _statistics(mode: Any, tensor: FakeTensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """``batch_norm_stats_cuda`` (Normalization.cu): mean and inverse deviation of each channel, at least float32."""
     dtype = torch.promote_types(tensor.dtype, torch.float32)
-    of_channels = torch.empty(tensor.shape[1], dtype=dtype, device="meta")
-    return make_fake(mode, of_channels, tensor.fake_device), make_fake(mode, of_channels, tensor.fake_device)
+    mean, deviation = (torch.empty(tensor.shape[1], dtype=dtype, device="meta") for _ in range(2))
+    return make_fake(mode, mean, tensor.fake_device), make_fake(mode, deviation, tensor.fake_device)
 
 
 def _batch_norm_sums(
     mode: Any, grad: FakeTensor, tensor: FakeTensor, mean: FakeTensor, invstd: FakeTensor, weight: Any, *wanted: bool
 ) -> tuple[torch.Tensor | None, ...]:
     """``batch_norm_backward_reduce_cuda``: two sums for the input's gradient, and the gradients of weight and bias."""
-    input_wanted, *others = wanted
-    sums = [_like(mode, mean, tuple(mean.shape)) if input_wanted else None for _ in range(2)]
-    return (
-        *sums,
-        *(_like(mode, mean if weight is None else weight, tuple(mean.shape)) if it else None for it in others),
-    )
+    of_input, *of_parameters = wanted
+    like = [(mean, of_input)] * 2 + [(mean if weight is None else weight, it) for it in of_parameters]
+    return tuple(_as_first(mode, tensor) if it else None for tensor, it in like)
 
 
 def _in_place(mode: Any, *args: Any, **options: Any) -> None:
@@ -243,15 +240,15 @@ OUR_OWN: dict[int, Callable[..., Any]] = {
     id(aten.fake_quantize_per_tensor_affine_cachemask.default): _rounded_with_mask,
     id(aten.fake_quantize_per_channel_affine_cachemask.default): _rounded_with_mask,
     id(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default): _rounded_with_mask,
-    id(aten._fake_quantize_learnable_per_tensor_affine.default): _rounded,
+    id(aten._fake_quantize_learnable_per_tensor_affine.default): _in_format_of_first,
     id(aten._fake_quantize_learnable_per_tensor_affine_backward.default): _rounded_backward,
-    id(aten._fake_quantize_learnable_per_channel_affine.default): _rounded,
+    id(aten._fake_quantize_learnable_per_channel_affine.default): _in_format_of_first,
     id(aten._fake_quantize_learnable_per_channel_affine_backward.default): _rounded_backward,
     id(aten.batch_norm_stats.default): _statistics,
     id(aten.batch_norm_gather_stats_with_counts.default): _statistics,
-    id(aten.batch_norm_elemt.default): _rounded,
+    id(aten.batch_norm_elemt.default): _in_format_of_first,
     id(aten.batch_norm_backward_reduce.default): _batch_norm_sums,
-    id(aten.batch_norm_backward_elemt.default): _rounded,
+    id(aten.batch_norm_backward_elemt.default): _in_format_of_first,
     id(aten._fused_sgd_.default): _in_place,
     id(aten._fused_sgd_.tensor_lr): _in_place,
     id(aten._fused_adam_.tensor_lr): _in_place,

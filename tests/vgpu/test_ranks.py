@@ -208,6 +208,18 @@ def test_a_batch_norm_over_all_ranks_sends_its_statistics_and_guesses_nothing():
     assert trace.peak_allocated < alone.peak_allocated + 2**16  # both keep the input; statistics are small
 
 
+def test_the_statistics_of_a_batch_norm_over_all_ranks_are_tensors_of_their_own():
+    def train(device):
+        images = torch.ones(2, 1024, 4, 4, device=device)
+        yield
+        statistics = torch.batch_norm_stats(images, 1e-5)
+        yield
+        del statistics
+
+    before, after = (step.peak_allocated for step in predict(train, steps=2).steps)
+    assert after - before == 2 * 4 * 1024  # mean and deviation, as PyTorch's CUDA build has them on the stand-in
+
+
 def test_the_norm_of_a_dtensor_is_one_operator_as_cuda_has_it():
     operators = {event.op for event in predict(normed_in_parts, world_size=2, steps=1).events}
     assert "aten._fused_rms_norm" in operators
