@@ -90,16 +90,19 @@ def sharded_state(device):
     yield from steps(model, optimizer, device, wait)
 
 
+def in_pieces(model, *, reshard=True, **options):
+    for block in model.blocks:
+        fully_shard(block, reshard_after_forward=reshard, **options)
+    return fully_shard(model, **options)
+
+
 def sharded(device, *, reshard=True, policy=None, offload=False, on_meta=False):
     options = {"mp_policy": policy or MixedPrecisionPolicy(), "offload_policy": OffloadPolicy()}
     if offload:
         options["offload_policy"] = CPUOffloadPolicy()
     with torch.device("meta" if on_meta else "cpu"):
         model = gpt()
-    model = model if on_meta or offload else model.to(device)
-    for block in model.blocks:
-        fully_shard(block, reshard_after_forward=reshard, **options)
-    fully_shard(model, **options)
+    model = in_pieces(model if on_meta or offload else model.to(device), reshard=reshard, **options)
     if on_meta:
         model.to_empty(device=device)
     yield from steps(model, torch.optim.AdamW(model.parameters()), device)
@@ -124,9 +127,7 @@ def made_in_shards(device):
 def filled_and_clipped(device):
     with torch.device("meta"):
         model = gpt()
-    for block in model.blocks:
-        fully_shard(block)
-    fully_shard(model).to_empty(device=device)
+    in_pieces(model).to_empty(device=device)
     for parameter in model.parameters():
         nn.init.trunc_normal_(parameter)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -135,15 +136,8 @@ def filled_and_clipped(device):
         yield loss
 
 
-def sharded_blocks(device):
-    model = gpt().to(device)
-    for block in model.blocks:
-        fully_shard(block)
-    return fully_shard(model)
-
-
 def scattered_once_a_step(device):
-    model = sharded_blocks(device)
+    model = in_pieces(gpt().to(device))
     optimizer = torch.optim.AdamW(model.parameters())
     tokens = torch.zeros(4, 128, dtype=torch.long, device=device)
     while True:
@@ -157,7 +151,7 @@ def scattered_once_a_step(device):
 
 
 def saved_whole(device, **options):
-    model = sharded_blocks(device)
+    model = in_pieces(gpt().to(device))
     while True:
         get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, **options))
         yield None

@@ -175,7 +175,7 @@ def test_an_older_prediction_does_not_take_the_place_of_what_is_nearly_right():
     predicted(session, batch_size=64)
     session._forecast._steady.clear()
     drawn = pictures(session)
-    while slow.step.acquire(blocking=False):  # on a busy machine a step is left, and 8 would not wait for the test
+    while slow.step.acquire(blocking=False):  # with a step that they have left, 8 would go on before 9 is chosen
         pass
     slow.in_step.clear()
     session.choose("batch_size", 8)
