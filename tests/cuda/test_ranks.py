@@ -19,8 +19,6 @@ RANKS = (2, 4)
 # keys that PyTorch's ring gathers one of 20 MiB on two.
 RESERVED = {"flattened_and_offloaded": 0.01, "flattened": 0.01, "flattened_and_kept": 0.01}
 RESERVED |= {"attention_of_dtensors": 0.05, "ring_of_pytorch": 0.14, "ring_of_pytorch_sent_round": 0.02}
-# On four A100 or H100 a segment of 2 MiB is missed; its peak is equal there.
-RESERVED |= {"sequence_parallel": 0.02}
 # Of DTensors a block of 4 KiB lies elsewhere in the first step, so that later ones are split in another way; from two
 # ranks on an H100 that is the first step alone, on four nothing.
 NEARLY = {"sequence_parallel": 0.01, "ring_of_pytorch": 0.01, "ring_of_pytorch_sent_round": 0.01}
@@ -28,6 +26,8 @@ NEARLY = {"sequence_parallel": 0.01, "ring_of_pytorch": 0.01, "ring_of_pytorch_s
 NEARLY |= {"sharded_and_compiled": 0.006, "sharded_and_compiled_by_block": 0.006}
 # On four T4 it is 1.4 MiB of slack.
 FARTHER = {("sequence_parallel", "T4", 4): 0.02}
+# On four A100 or H100 a segment of 2 MiB is missed; the peak is equal there.
+RESERVED_FARTHER = {("sequence_parallel", "A100-40GB", 4): 0.02, ("sequence_parallel", "H100", 4): 0.02}
 # FSDP and Dynamo warn, and what is an error there breaks a graph.
 SHARDED = pytest.mark.filterwarnings("ignore")
 
@@ -70,10 +70,12 @@ def test_a_rank_takes_what_is_predicted(loop, measured):
 
 
 def check(loop, card, ranks):
-    near = FARTHER.get((loop.__name__, card, len(ranks)), NEARLY.get(loop.__name__, 0))
+    case = (loop.__name__, card, len(ranks))
+    near = FARTHER.get(case, NEARLY.get(loop.__name__, 0))
+    reserved_near = RESERVED_FARTHER.get(case, RESERVED.get(loop.__name__, 0))
     for rank in {0, len(ranks) - 1}:
         trace = predict(loop, gpu=card, world_size=len(ranks), global_rank=rank)
         peaks, reserved = ranks[rank][loop.__name__]
         predicted = [step.peak_allocated for step in trace.steps]
         assert predicted == pytest.approx(peaks, rel=near, abs=0)
-        assert trace.peak_reserved == pytest.approx(reserved, rel=RESERVED.get(loop.__name__, 0))
+        assert trace.peak_reserved == pytest.approx(reserved, rel=reserved_near)
