@@ -78,6 +78,7 @@ class ClusterRun:
 
     Args:
         budget: of each rank, ``"2 GiB"`` or bytes.
+        shown: the rank that ``trace()`` is of; None for the one with the highest peak.
         stopping: when it is set, the iteration ends.
         on_wait: called if the run has to wait for another one that is being measured.
     """
@@ -91,6 +92,7 @@ class ClusterRun:
         steps: int = 3,
         device: str | torch.device | None = None,
         budget: str | int | None = None,
+        shown: int | None = None,
         timeout: float = TIMEOUT,
         stopping: threading.Event | None = None,
         on_wait: Callable[[], None] | None = None,
@@ -104,6 +106,7 @@ class ClusterRun:
         self._arguments = [target, _as_json(settings), f"--steps={steps}", f"--device={kind}"]
         if budget is not None:
             self._arguments.append(f"--budget={parse_bytes(budget)}")
+        self._shown = shown
         self._timeout = _check_timeout(timeout)
         self._stopping = stopping or threading.Event()
         self._on_wait = on_wait
@@ -127,17 +130,20 @@ class ClusterRun:
     def __iter__(self) -> Iterator[Step]:
         while not (self._stopping.is_set() or all(rank.ended for rank in self._ranks)):
             self._hear(LOOK)
-            while len(self.steps) < min(len(rank.steps) for rank in self._ranks):
-                self.steps.append(_together([rank.steps[len(self.steps)] for rank in self._ranks]))
+            failed = any(rank.is_full for rank in self._ranks)
+            made = [len(rank.steps) for rank in self._ranks]
+            while len(self.steps) < (max(made) if failed else min(made)):  # others wait for the one that has failed
+                index = len(self.steps)
+                self.steps.append(_together([rank.steps[index] for rank in self._ranks if index < len(rank.steps)]))
                 yield self.steps[-1]
-            if any(rank.trace and rank.trace.oom for rank in self._ranks):
+            if failed:
                 return
             self._check()
         self._wait(lambda: all(rank.gone for rank in self._ranks))
 
     def trace(self) -> Trace:
-        """The trace of the rank with the highest peak. At least one step must have run."""
-        return self._highest().whole_trace()
+        """The trace of the rank where memory ran out, or else of the one that is shown. A step must have run."""
+        return self._rank_on_show().whole_trace()
 
     def traces(self) -> list[Trace]:
         """A trace a rank, of those that have made a step."""
@@ -156,12 +162,15 @@ class ClusterRun:
     @property
     def xray_step(self) -> int:
         """Of the X-ray that ``trace()`` would show."""
-        trace = self._highest().trace
+        trace = self._rank_on_show().trace
         assert trace is not None
         return trace.xray_step
 
-    def _highest(self) -> Rank:
-        return max(self._ranks, key=lambda rank: rank.trace.peak_allocated if rank.trace else -1)
+    def _rank_on_show(self) -> Rank:
+        shown = self._ranks[self._shown] if self._shown is not None else None
+        if shown and shown.trace and not any(rank.is_full for rank in self._ranks):
+            return shown
+        return max(self._ranks, key=_precedence)
 
     def _end(self) -> None:
         self._launch.end([rank.pid for rank in self._ranks if rank.pid], idle=all(rank.gone for rank in self._ranks))
@@ -210,6 +219,12 @@ class ClusterRun:
             pass
         stacks = {index: rank.stack for index, rank in silent.items()}
         raise faults.silence(list(silent), stacks, self._timeout, self._file)
+
+
+def _precedence(rank: Rank) -> tuple[bool, int]:
+    if rank.trace is None:
+        return False, -1
+    return rank.is_full, rank.trace.peak_allocated
 
 
 def _together(steps: list[Step]) -> Step:

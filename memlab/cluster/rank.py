@@ -61,6 +61,11 @@ class Rank:
         """True if the connection of the rank has ended although it reported neither success nor an error."""
         return self.gone and not (self.ended or self.error)
 
+    @property
+    def is_full(self) -> bool:
+        """True if memory has run out on it, and it has told the step in which it did."""
+        return self.trace is not None and self.trace.oom is not None and len(self.steps) >= len(self.trace.steps)
+
     def silent(self, seconds: float) -> bool:
         """Return True if the rank has not ended and has sent nothing for more than this many seconds."""
         return not self.ended and time.monotonic() - self.heard > seconds

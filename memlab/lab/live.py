@@ -58,7 +58,8 @@ class LiveRun:
         run = self.run
         if run.xray_step != self._xray_step or not going:
             trace, self._xray_step = run.trace(), run.xray_step
-            outline = self.outline if self.outline and self.outline.rank == trace.rank else None  # else of another one
+            # Where memory ran out on another rank, that one is on show.
+            outline = self.outline if self.outline and self.outline.rank == trace.rank else None
             self.screen.look_at(View(trace, self.names, outline=outline, budget=self.budget))
             self.screen.show(sentence=summary(trace, list(self.earlier), outline), pending="")
         said = progress(

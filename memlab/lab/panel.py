@@ -53,7 +53,7 @@ class Lab:
         **controls: a setting of ``train`` each. ``(1, 64)`` makes a slider, a list a menu, ``bool`` a
             box to tick; each begins at ``train``'s own default. ``world_size`` is no setting but how many ranks
             train (:func:`memlab.cluster.measure`): ``[1, 2, 4]`` makes a menu, ``(1, 1024)`` doubling steps. Beside it
-            ``global_rank=["first", "last"]`` is a menu of which of them is predicted.
+            ``global_rank=["first", "last"]`` is a menu of which of them is on show.
 
     Raises:
         BadTrain, BadValue: what cannot be put on a panel, at once.

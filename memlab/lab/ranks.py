@@ -1,7 +1,7 @@
 """Ranks on a panel: choices that are no settings of ``train``.
 
-``world_size`` is how many processes train together, ``global_rank`` which of them is predicted: the first or the last.
-A run measures all of them, and shows the one with the highest peak.
+``world_size`` is how many processes train together, ``global_rank`` which of them is on show: the first or the last.
+Without that choice it is the first. A run measures all of them, and shows the same one, beside its prediction.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ def of_train(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_ranks(settings: Mapping[str, Any]) -> tuple[int | None, int]:
-    """Return how many ranks the settings on a panel say, and which one is predicted, as ``predict`` takes both."""
+    """Return how many ranks the settings on a panel say, and which one is on show, as ``predict`` takes both."""
     world_size = settings.get(WORLD_SIZE)
     is_last = settings.get(GLOBAL_RANK) == _ENDS[-1]
     return world_size, (world_size or 1) - 1 if is_last else 0
@@ -78,8 +78,9 @@ def open_run(train: Train, settings: Mapping[str, Any], device: str | None, **op
         BadTrain, BadValue: as :class:`memlab.run.Run` and :class:`memlab.cluster.ClusterRun`.
     """
     if WORLD_SIZE in settings:
-        world_size = settings[WORLD_SIZE]
-        return ClusterRun(train, of_train(settings), world_size=world_size, device=device, **options)
+        world_size, rank = of_ranks(settings)
+        assert world_size is not None
+        return ClusterRun(train, of_train(settings), world_size=world_size, device=device, shown=rank, **options)
     return Run(train, settings, open_device(device), **options)
 
 

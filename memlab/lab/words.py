@@ -25,13 +25,14 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     """Return what the pictures show in a sentence or two, compared with the run before."""
     words = [capital(trace.sentence)]
     if trace.world_size > 1:
-        words.append(f"That is rank {trace.rank}, of {trace.world_size} the one with the highest peak; {_sends(trace)}")
+        words.append(f"That is rank {trace.rank} of {trace.world_size}; {_sends(trace)}")
     if earlier:
         words.append(_comparison(trace, earlier[-1], "the run before"))
     if trace.peak_reserved is None:
         words.append("On the CPU this counts the bytes of live tensor storages.")
     if predicted is not None and predicted.oom is None:
         words.append(f"Predicted for {_a(predicted.device)}: {predicted.peak_text}{_beside(trace, predicted)}")
+        words.append(_why_apart(trace, predicted))
     words += trace.notes
     return _sentences(words)
 
@@ -147,6 +148,36 @@ def _beside(trace: Trace, predicted: Trace) -> str:
     if trace.peak_reserved is not None or Category.WORKSPACE not in predicted.by_category:
         return ""
     return f", without workspace {format_bytes(without_workspace(predicted).peak_allocated)}"
+
+
+def _why_apart(trace: Trace, predicted: Trace) -> str:
+    """The reason for which a card takes other bytes than a run on the CPU took, where a trace shows one."""
+    tensors = without_workspace(predicted)
+    if trace.oom or trace.peak_reserved is not None or _alike(trace.peak_allocated, tensors.peak_allocated):
+        return ""
+    reasons = []
+    if tensors.peak_op.startswith("aten._foreach_"):
+        reasons.append("a card's optimizer updates all weights at once (foreach), the CPU's one after the other")
+    if halves := _halves(predicted) - _halves(trace):
+        reasons.append(f"on the card it computes in {' and '.join(sorted(halves))}")
+    if not reasons and predicted.xray_step >= len(trace.steps):
+        reasons.append(f"the prediction is of step {predicted.xray_step + 1}, which the run has not made")
+    if not reasons:
+        there = tensors.by_category
+        apart = {
+            category: abs(trace.by_category.get(category, 0) - there.get(category, 0))
+            for category in trace.by_category | there
+        }
+        reasons.append(f"most of the difference is {max(apart, key=apart.__getitem__)}")
+    return capital("; ".join(reasons))
+
+
+def _alike(count: int, other: int) -> bool:
+    return abs(count - other) <= max(count, other) / 50
+
+
+def _halves(trace: Trace) -> set[str]:
+    return {storage.dtype for storage in trace.storages} & {"float16", "bfloat16"}
 
 
 def _said(trace: Trace, names: Iterable[str]) -> list[str]:

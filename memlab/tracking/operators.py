@@ -33,6 +33,7 @@ class Operator:
         formula: of its floating-point operations, or None.
         is_higher_order: it takes operators, see :func:`memlab.tracking.internals.higher_order_kernel`.
         is_composite: it is made of others, and does nothing itself.
+        is_mark: it begins or ends a part of a profile, and does nothing itself.
         is_view: its result is a view of an argument, so it allocates nothing.
         may_be_in_place: see :mod:`memlab.tracking.inplace`.
     """
@@ -43,6 +44,7 @@ class Operator:
         "formula",
         "is_composite",
         "is_higher_order",
+        "is_mark",
         "is_view",
         "may_be_in_place",
         "name",
@@ -56,6 +58,7 @@ class Operator:
         self.definition = custom_definition(func)
         self.is_higher_order = is_higher_order(func)
         self.is_composite = is_composite(func)
+        self.is_mark = self.name.startswith("profiler.")
         self.is_view = is_view(func)
         self.may_be_in_place = func in CANDIDATES
 

@@ -200,6 +200,8 @@ class Tracker(Storages, TorchDispatchMode):
         if self.stopping.is_set():
             raise Stopped
         known = operator(func)
+        if known.is_mark:
+            return func(*args, **kwargs)  # what Python allocates next is of the operator before
         if known.is_higher_order and (kernel := higher_order_kernel(func, self.device.type)):
             with on_again(self):
                 return kernel(*args, **kwargs)
@@ -389,6 +391,12 @@ class Tracker(Storages, TorchDispatchMode):
         self._root = weakref.ref(module)
         if not self._autograd.is_bw:
             self._residents.module(module)
+
+    def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> Any:
+        ref = super()._follow(storage, nbytes, external)
+        if external and self.is_real and self.sent and self._phase is Phase.BACKWARD:
+            ref.record.resident = Category.COMMUNICATION  # gloo's own copy of what it reduces: C++ has made it
+        return ref
 
     def _met(self, parameter: torch.nn.Parameter) -> None:
         self._residents.parameter(parameter)

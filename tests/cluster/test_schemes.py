@@ -161,6 +161,14 @@ def test_fsdp_frees_what_it_has_gathered(traces):
     assert gathered < 4 * whole_model
 
 
+def test_what_fsdp_gathers_and_gloo_copies_is_named(traces):
+    trace = traces[repr(TWO[6])][0]
+    assert not any("profiler" in event.op for event in trace.events)  # the marks around what it does allocate nothing
+    begun = {event.category for event in trace.events if event.phase is Phase.BACKWARD and event.bytes > 0}
+    assert Category.COMMUNICATION in begun  # gloo's copies of what it reduces among them
+    assert Category.INPUT not in begun
+
+
 def _block():
     return {name: shape for name, shape in shapes().items() if name.startswith("blocks.0.")}
 

@@ -1,4 +1,4 @@
-"""A panel with a choice of ranks: real processes train, the highest is shown, and Stop ends them all."""
+"""A panel with a choice of ranks: real processes train, the one predicted is shown, and Stop ends them all."""
 
 import re
 
@@ -36,17 +36,17 @@ def make(train, world_size, *, controls=None, **options):
     return Session(train, {"world_size": world_size, **(controls or {})}, **named)
 
 
-def test_run_trains_on_so_many_ranks_and_shows_the_highest():
+def test_run_trains_on_so_many_ranks_and_shows_the_first():
     session = make(uneven, [2, 64])
     trace = session.run()
-    assert (trace.rank, trace.world_size) == (1, 2)
-    assert trace.peak_allocated == 2 * 16 * 4 + 8
+    assert (trace.rank, trace.world_size) == (0, 2)
+    assert trace.peak_allocated == 16 * 4 + 8
     screen = session.screen
-    assert "That is rank 1, of 2 the one with the highest peak; it sends 0 B to others" in screen.sentence
+    assert "That is rank 0 of 2; it sends 0 B to others" in screen.sentence
     run = screen.run
     assert run["ranks"] == [16 * 4 + 8, 2 * 16 * 4 + 8]
     assert (run["count"], run["going"], run["sample"]) == (3, False, "")
-    assert trace.losses == (34, 34, 34)
+    assert trace.losses == (16, 16, 16)
     assert run["losses"] == [25, 25, 25]  # the mean of both
     with pytest.raises(BadValue, match="world_size=64 is more than this machine can run"):
         session.run(world_size=64)
@@ -118,8 +118,17 @@ def test_the_last_rank_is_predicted_where_it_was_chosen():
 
 def test_a_run_is_compared_with_a_prediction_of_the_same_rank():
     session = make(uneven, [2], controls={"global_rank": ["first", "last"]})
-    session.run()
-    assert session.screen.view.outline is None  # of rank 0; the highest is rank 1
-    session.run(global_rank="last")
-    assert session.screen.view.outline.rank == session.screen.view.trace.rank == 1
-    assert [row.settings["global_rank"] for row in session.screen.rows] == ["last", "last"]
+    for name, rank in (("first", 0), ("last", 1)):
+        session.run(global_rank=name)
+        view = session.screen.view
+        assert view.outline.rank == view.trace.rank == rank
+        assert f"global rank {name}" in view.heading
+    assert [row.settings["global_rank"] for row in session.screen.rows] == ["first", "last"]
+
+
+def test_the_rank_is_on_show_where_memory_ran_out():
+    session = make(uneven, [2], budget="100 B")
+    trace = session.run()
+    assert (trace.rank, trace.oom.asked) == (1, 2 * 16 * 4)
+    assert "out of memory" in session.screen.sentence.lower()
+    assert session.screen.view.outline is None  # that is of rank 0

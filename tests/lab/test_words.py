@@ -6,7 +6,7 @@ import pytest
 
 from memlab.lab.words import origin, prediction_summary, summary
 from memlab.oom import IS_EXPANDABLE, TRY_EXPANDABLE, OutOfMemory, cuda_message
-from memlab.trace import Category, Event, Phase
+from memlab.trace import Category, Event, Phase, Storage
 from memlab.tracking.tracker import COMPILED
 from memlab.units import GIB, MIB
 from tests.golden.traces import EMPTY, MEASURED, NO_MODULE, ON_THE_CARD, PREDICTED
@@ -42,6 +42,25 @@ def test_beside_a_prediction_stands_what_of_it_a_cpu_can_count():
     assert "Predicted for a T4: 236 MiB. " in summary(MEASURED, [], PREDICTED) + " "
     on_a_card = replace(MEASURED, peak_reserved=GIB)
     assert "Predicted for a T4: 896 MiB." in summary(on_a_card, [], with_workspace)
+
+
+def test_why_a_card_takes_other_bytes_than_the_cpu_is_said():
+    update = Event(200 * MIB, Category.TEMPORARY, Phase.OPTIMIZER, "", "aten._foreach_sqrt")
+    foreach = replace(PREDICTED, events=(*PREDICTED.events, update))
+    said = "A card's optimizer updates all weights at once (foreach), the CPU's one after the other."
+    assert said in summary(MEASURED, [], foreach)
+    assert said not in summary(replace(MEASURED, peak_reserved=GIB), [], foreach)  # it was measured on a card
+    assert said not in summary(MEASURED, [], PREDICTED)  # they are alike
+    half = replace(foreach, storages=(*foreach.storages, Storage("", (2,), "bfloat16", Category.ACTIVATION, 0)))
+    assert f"{said[:-1]}; on the card it computes in bfloat16." in summary(MEASURED, [], half)
+
+
+def test_where_no_reason_is_known_the_category_of_the_difference_is_said_or_the_step_that_is_missing():
+    more = replace(PREDICTED, start=PREDICTED.start | {Category.COMMUNICATION: 100 * MIB}, xray_step=0)
+    assert "Most of the difference is communication." in summary(MEASURED, [], more)
+    later = replace(more, xray_step=len(MEASURED.steps))
+    said = f"The prediction is of step {later.xray_step + 1}, which the run has not made."
+    assert said in summary(MEASURED, [], later)
 
 
 def test_of_the_message_of_a_card_a_panel_says_what_did_not_fit_and_leaves_out_the_rest():
