@@ -47,12 +47,16 @@ _WITHOUT_FIGURES = {
 }
 _OLD = re.compile(rf"{_SIZE} already allocated")  # as PyTorch wrote before 2.1, which has expandable segments
 CRUMBS = 20  # a full card has less than this part (one in so many) of its tensors' bytes free between them
+LIBRARIES = 10  # what NCCL and CUDA's libraries take is mostly less than this part (one in so many) of the card
 _CONTEXT = 1 << 30  # bytes: what CUDA itself takes at most, where nobody says how much the process has
 
 _REASONS = {
     "full": "so the tensors themselves do not fit",
     "fragmentation": "so there are enough bytes, but not in one piece: the memory is fragmented",
     "other processes": "so other processes hold the rest: another run, a notebook's kernel, or one that has not ended",
+    "this process": (
+        "so this process itself holds the rest, outside of PyTorch: a library with an allocator of its own, or NCCL"
+    ),
     "larger than the card": "so this one tensor is larger than the whole card, and freeing the rest does not help",
     "limit": "so there is room on the card, but the process may not have it: somebody has set a limit",
     "refused": "so there was room, and the driver refused it all the same",
@@ -90,6 +94,12 @@ _ADVICE = {
         "Look who is there with nvidia-smi, and end notebooks and runs that are over: a kernel keeps its memory.",
         "Choose another card with CUDA_VISIBLE_DEVICES, or keep data loader workers off the GPU.",
         "If the others must stay, plan with what is left: `memlab fit --budget`.",
+    ),
+    "this process": (
+        "TensorFlow and JAX take most of a card when they start: set TF_FORCE_GPU_ALLOW_GROWTH=true, "
+        "XLA_PYTHON_CLIENT_PREALLOCATE=false. Other libraries have a pool or a fraction to set (CuPy, RAPIDS, vLLM).",
+        "Print torch.cuda.mem_get_info() after each import and each set-up: free bytes fall where it is taken.",
+        "Run what needs an allocator of its own in another process, on another card.",
     ),
     "larger than the card": (
         "Go to the line in the traceback and print the shapes there: often one dimension is not what was meant.",
@@ -162,8 +172,9 @@ class Explanation:
         allocated: in tensors of this process.
         unallocated: held by PyTorch between them.
         others: what neither is free nor held by this process's PyTorch.
-        reason: ``"full"``, ``"fragmentation"``, ``"other processes"``, ``"larger than the card"``, ``"limit"``,
-            ``"refused"``, ``"host"``, ``"killed"``, ``"worker"``, ``"shared memory"``, ``"library"`` or ``"unknown"``.
+        reason: ``"full"``, ``"fragmentation"``, ``"other processes"``, ``"this process"`` (outside of PyTorch),
+            ``"larger than the card"``, ``"limit"``, ``"refused"``, ``"host"``, ``"killed"``, ``"worker"``,
+            ``"shared memory"``, ``"library"`` or ``"unknown"``.
         is_old: whether the message is of a PyTorch before 2.1.
         gpu: the number of the card.
         line: of the user's code, ``"train.py:12"``, by the traceback before the message; ``""`` without one.
@@ -190,12 +201,15 @@ class Explanation:
         if self.reason in _WHOLE:
             return _REASONS[self.reason]
         asked = "more memory" if self.asked is None else format_bytes(self.asked)
+        whose = (
+            "this process's outside of PyTorch" if self.reason == "this process" else "CUDA's own or other programs'"
+        )
         parts = [
             f"of {format_bytes(self.capacity)} on the card" if self.capacity is not None else "",
             f"{format_bytes(self.free)} was free" if self.free is not None else "",
             f"tensors had {format_bytes(self.allocated)}" if self.allocated is not None else "",
             f"PyTorch held {format_bytes(self.unallocated)} between them" if self.unallocated is not None else "",
-            f"{format_bytes(self.others)} was CUDA's own or other programs'" if self.others else "",
+            f"{format_bytes(self.others)} was {whose}" if self.others else "",
         ]
         figures = capital(", ".join(filter(None, parts)))
         reason = _REASONS[self.reason]
@@ -292,8 +306,10 @@ def _from_figures(message: str) -> Explanation:
     if capacity is not None and free is not None:
         others = max(0, capacity - free - (allocated or 0) - (unallocated or 0))
     known = Explanation(asked, capacity, free, allocated, unallocated, others, "full")
-    foreign = _foreign(message, found["process"], (allocated or 0) + (unallocated or 0), others or 0)
-    reason = _reason(known, found["allowed"], foreign, message)
+    reserved = (allocated or 0) + (unallocated or 0)
+    foreign = _foreign(message, found["process"], reserved, others or 0)
+    outside = max(0, (found["process"] or 0) - reserved - _CONTEXT)
+    reason = _reason(known, found["allowed"], foreign, outside, message)
     gpu = _GPU.search(message)
     return replace(known, reason=reason, is_old=bool(_OLD.search(message)), gpu=int(gpu[1]) if gpu else None)
 
@@ -308,7 +324,7 @@ def _foreign(message: str, process: int | None, reserved: int, others: int) -> i
     return max(0, others - _CONTEXT)
 
 
-def _reason(known: Explanation, allowed: int | None, foreign: int, message: str) -> str:
+def _reason(known: Explanation, allowed: int | None, foreign: int, outside: int, message: str) -> str:
     asked = known.asked or 0
     free, unallocated = known.free or 0, known.unallocated or 0
     if "CPUAllocator" in message:
@@ -321,6 +337,8 @@ def _reason(known: Explanation, allowed: int | None, foreign: int, message: str)
         return "limit" if allowed is not None else "refused"
     if foreign and foreign + free >= asked and foreign > unallocated:
         return "other processes"
+    if outside * LIBRARIES >= known.capacity and outside + free >= asked and outside > unallocated:
+        return "this process"
     return "fragmentation" if is_fragmented(asked, free, unallocated, known.allocated or 0) else "full"
 
 

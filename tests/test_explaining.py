@@ -57,6 +57,10 @@ SAID = [
      "ROCm/TheRock#2118", "limit"),
     ("RuntimeError: MPS backend out of memory (MPS allocated: 8.89 GB, other allocations: 172.98 MB, max allowed: "
      "9.07 GB). Tried to allocate 6.25 MB on private pool.", "lllyasviel/Fooocus#1139", "full"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 14.56 GiB"
+     " of which 101.81 MiB is free. Including non-PyTorch memory, this process has 14.46 GiB memory in use. Of the "
+     "allocated memory 2.95 GiB is allocated by PyTorch, and 110.00 MiB is reserved by PyTorch but unallocated.",
+     "made up: JAX beside PyTorch, with the three quarters of the card that it takes", "this process"),
     # Of a DataLoader's workers
     ("RuntimeError: DataLoader worker (pid 19597) is killed by signal: Killed.",
      "hezhangsprinter/DCPDN#12", "worker"),
@@ -120,6 +124,19 @@ def test_the_paragraph_says_them():
         "4.84 GiB between them, 5.06 GiB was CUDA's own or other programs', so there are enough bytes, but not in one "
         "piece: the memory is fragmented."
     )
+
+
+def test_what_the_process_has_outside_of_pytorch_is_told_from_what_others_have():
+    text = next(text for text, _, reason in SAID if reason == "this process")
+    assert "11.4 GiB was this process's outside of PyTorch, so this process itself holds the rest" in str(explain(text))
+    many = text.replace(
+        "2.95 GiB is allocated", "12.5 GiB is allocated"
+    )  # with as much as CUDA's libraries mostly take
+    assert explain(many).reason == "full"
+    lent = text.replace(
+        "this process has 14.46 GiB", "Process 7 has 11.30 GiB memory in use. This process has 3.16 GiB"
+    )
+    assert explain(lent).reason == "other processes"
 
 
 @pytest.mark.parametrize(("asked", "is_enough"), [(512, True), (1024, False)])

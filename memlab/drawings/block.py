@@ -86,5 +86,6 @@ def _layer(one: Alive, name: str) -> str:
 
 def _label(one: Alive, name: str) -> str:
     op = one.born.op.removeprefix("aten.").strip("_") if one.born else ""
-    known = "output" if "attention" in op else OPERATORS.get(op, op)  # each device has its own operator for attention
+    # Each device has its own operator for attention.
+    known = "weighted values" if "attention" in op else OPERATORS.get(op, op)
     return "\n".join([*filter(None, _layer(one, name).replace("_", ".").split(".")), known])

@@ -33,7 +33,8 @@ def formats(values: Mapping[str, torch.Tensor], *, title: str = "") -> Picture:
     counted.set(yticks=[], xlim=SHOWN, ylim=(0, 1.4))
     counted.set_ylabel("how many", fontsize=SMALL, color=QUIET_INK)
     counted.legend(loc="upper right", fontsize=SMALL, frameon=False)
-    counted.axvspan(SHOWN[0], smallest(torch.float16), color=PHASE_SHADE, zorder=0)
+    # Half of the smallest rounds to zero, what is above it to the smallest.
+    counted.axvspan(SHOWN[0], smallest(torch.float16) - 1, color=PHASE_SHADE, zorder=0)
     for row, dtype in enumerate(FORMATS.values()):
         _draw_reach(reaches, row, dtype)
     reaches.set(ylim=(1.6, -0.6), yticks=range(len(FORMATS)), yticklabels=FORMATS)
@@ -42,7 +43,9 @@ def formats(values: Mapping[str, torch.Tensor], *, title: str = "") -> Picture:
     reaches.tick_params(axis="y", length=0)
     for axes in (counted, reaches):
         axes.spines[["top", "right", "left"]].set_visible(False)
-    write_title(counted, sentence, "bars below: from the smallest number that is not 0 to the largest that is not inf")
+    write_title(
+        counted, sentence, "grey: float16 makes 0 of it; bars below: the smallest number that is not 0, to the largest"
+    )
     return picture
 
 
