@@ -6,6 +6,8 @@ from torch.utils.checkpoint import checkpoint
 
 from memlab.errors import BadValue
 
+IGNORED = -100  # what ``F.cross_entropy`` leaves out by default
+
 
 def chunked_cross_entropy(
     features: torch.Tensor,
@@ -23,7 +25,7 @@ def chunked_cross_entropy(
     Args:
         features: ``(..., width)``, what the last layer is given.
         weight: ``(classes, width)``, of the last layer.
-        targets: int64, the shape of ``features`` without its last dimension.
+        targets: int64, the shape of ``features`` without its last dimension; those that are -100 do not count.
         chunks: into how many pieces the rows are cut.
         dtype: to cast the logits to before the loss: ``torch.float32`` for logits in 16 bits outside of autocast.
 
@@ -35,7 +37,7 @@ def chunked_cross_entropy(
     rows, targets = features.flatten(0, -2), targets.flatten()
     pieces = zip(rows.chunk(chunks), targets.chunk(chunks), strict=True)
     losses = (checkpoint(_chunk, piece, weight, goal, dtype, use_reentrant=False) for piece, goal in pieces)
-    return sum(losses) / len(targets)
+    return sum(losses) / (targets != IGNORED).sum()
 
 
 def _chunk(

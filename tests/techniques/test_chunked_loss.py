@@ -24,6 +24,13 @@ def test_loss_and_gradients_are_those_of_the_plain_loss(shape, chunks):
     torch.testing.assert_close(torch.autograd.grad(chunked, (features, weight)), expected)
 
 
+def test_targets_that_are_ignored_do_not_count():
+    features, weight, targets = example(3, 7)
+    targets[1, 2:] = -100
+    plain = F.cross_entropy(F.linear(features, weight).flatten(0, -2), targets.flatten())
+    torch.testing.assert_close(chunked_cross_entropy(features, weight, targets, chunks=4), plain)
+
+
 def test_no_logits_are_kept_for_backward():
     features, weight, targets = example(64)
     saved = []
