@@ -42,6 +42,14 @@ def test_the_cross_of_a_run_that_ran_out_of_memory_does_not_touch_the_name_of_th
     assert limit.get_window_extent().x0 > axes.bbox.x1 + half + 4  # pixels
 
 
+def test_what_was_alive_when_memory_ran_out_is_drawn():
+    full = replace(FAILED, events=FAILED.events[:1])  # it fails at the end of what has happened
+    (axes,) = plots.timeline(full).axes
+    assert axes.get_xlim()[1] > len(full.events)
+    drawn = [path.get_extents() for area in axes.collections for path in area.get_paths()]
+    assert max(area.y1 for area in drawn if area.width > 0) == full.allocated[-1]
+
+
 def test_a_note_of_two_lines_leaves_the_title_of_a_low_picture_within_it():
     sentence = "A title of so many words that, one word a line, they are higher than the picture below it is"
     picture = plots.Picture(sentence, height=3.4)
