@@ -83,13 +83,12 @@ def timeline(
     moments = trace.seconds if is_timed else range(len(trace.allocated))
     _shade_phases(axes, trace, moments)
     total = max([moments[-1], *(end for _, end in trace.waits if is_timed)])  # a rank may wait after the last event
-    # What was alive when memory ran out came last: it gets a width.
-    margin = total / 40 if trace.oom else 0
+    right = 1.025 * total if trace.oom else total  # what was allocated last, before memory ran out, gets a width
     below = [0] * (len(moments) + 1)
     for category, values in trace.timeline.items():
         above = [base + value for base, value in zip(below, (*values, values[-1]), strict=True)]
         look: dict[str, Any] = {"color": CATEGORY_COLORS[category], "alpha": 0.85, "linewidth": 0}
-        axes.fill_between([*moments, total + margin], below, above, step="post", label=category.plural, **look)
+        axes.fill_between([*moments, right], below, above, step="post", label=category.plural, **look)
         below = above
     if is_timed:
         _stripe_waits(axes, trace)
@@ -99,7 +98,7 @@ def timeline(
     byte_axis(axes, max(trace.peak_allocated, held, 0 if limit is None else parse_bytes(limit)) * 1.3)
     if limit is not None:
         _draw_limit(axes, parse_bytes(limit), [trace])
-    axes.set_xlim(0, (total + margin) or 1)
+    axes.set_xlim(0, right or 1)
     if is_timed:
         axes.set_xticks([0, total], ["0", format_seconds(total)])
         axes.set_xlabel("time in one step, estimated", color=QUIET_INK)

@@ -129,13 +129,11 @@ def test_the_paragraph_says_them():
 def test_what_the_process_has_outside_of_pytorch_is_told_from_what_others_have():
     text = next(text for text, _, reason in SAID if reason == "this process")
     assert "11.4 GiB was this process's outside of PyTorch, so this process itself holds the rest" in str(explain(text))
-    many = text.replace(
-        "2.95 GiB is allocated", "12.5 GiB is allocated"
-    )  # with as much as CUDA's libraries mostly take
+    # As much as CUDA's libraries mostly take.
+    many = text.replace("2.95 GiB is allocated", "12.5 GiB is allocated")
     assert explain(many).reason == "full"
-    lent = text.replace(
-        "this process has 14.46 GiB", "Process 7 has 11.30 GiB memory in use. This process has 3.16 GiB"
-    )
+    another = "Process 7 has 11.30 GiB memory in use. This process has 3.16 GiB"
+    lent = text.replace("this process has 14.46 GiB", another)
     assert explain(lent).reason == "other processes"
 
 

@@ -167,10 +167,13 @@ class ClusterRun:
         return trace.xray_step
 
     def _rank_on_show(self) -> Rank:
-        shown = self._ranks[self._shown] if self._shown is not None else None
-        if shown and shown.trace and not any(rank.is_full for rank in self._ranks):
-            return shown
-        return max(self._ranks, key=_precedence)
+        return self._ranks[max(range(self.world_size), key=self._precedence)]
+
+    def _precedence(self, index: int) -> tuple[bool, bool, int]:
+        rank = self._ranks[index]
+        if rank.trace is None:
+            return False, False, -1
+        return rank.is_full, index == self._shown, rank.trace.peak_allocated
 
     def _end(self) -> None:
         self._launch.end([rank.pid for rank in self._ranks if rank.pid], idle=all(rank.gone for rank in self._ranks))
@@ -219,12 +222,6 @@ class ClusterRun:
             pass
         stacks = {index: rank.stack for index, rank in silent.items()}
         raise faults.silence(list(silent), stacks, self._timeout, self._file)
-
-
-def _precedence(rank: Rank) -> tuple[bool, int]:
-    if rank.trace is None:
-        return False, -1
-    return rank.is_full, rank.trace.peak_allocated
 
 
 def _together(steps: list[Step]) -> Step:

@@ -78,9 +78,8 @@ def open_run(train: Train, settings: Mapping[str, Any], device: str | None, **op
         BadTrain, BadValue: as :class:`memlab.run.Run` and :class:`memlab.cluster.ClusterRun`.
     """
     if WORLD_SIZE in settings:
-        world_size, rank = of_ranks(settings)
-        assert world_size is not None
-        return ClusterRun(train, of_train(settings), world_size=world_size, device=device, shown=rank, **options)
+        options |= {"world_size": settings[WORLD_SIZE], "shown": of_ranks(settings)[1]}
+        return ClusterRun(train, of_train(settings), device=device, **options)
     return Run(train, settings, open_device(device), **options)
 
 

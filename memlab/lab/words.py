@@ -31,8 +31,8 @@ def summary(trace: Trace, earlier: list[Trace], predicted: Trace | None) -> str:
     if trace.peak_reserved is None:
         words.append("On the CPU this counts the bytes of live tensor storages.")
     if predicted is not None and predicted.oom is None:
-        words.append(f"Predicted for {_a(predicted.device)}: {predicted.peak_text}{_beside(trace, predicted)}")
-        words.append(_why_apart(trace, predicted))
+        told = f"Predicted for {_a(predicted.device)}: {predicted.peak_text}"
+        words += _compared(trace, predicted, told) if trace.peak_reserved is None else [told]
     words += trace.notes
     return _sentences(words)
 
@@ -143,25 +143,24 @@ def without_workspace(trace: Trace) -> Trace:
     return replace(trace, start=start, events=events, reserved=())
 
 
-def _beside(trace: Trace, predicted: Trace) -> str:
-    """The part of a prediction that can be compared with what a CPU counts."""
-    if trace.peak_reserved is not None or Category.WORKSPACE not in predicted.by_category:
-        return ""
-    return f", without workspace {format_bytes(without_workspace(predicted).peak_allocated)}"
-
-
-def _why_apart(trace: Trace, predicted: Trace) -> str:
-    """The reason for which a card takes other bytes than a run on the CPU took, where a trace shows one."""
+def _compared(trace: Trace, predicted: Trace, told: str) -> list[str]:
+    """What is told of a prediction, with its part that a CPU counts, and why that is not what the CPU took."""
     tensors = without_workspace(predicted)
-    if trace.oom or trace.peak_reserved is not None or _alike(trace.peak_allocated, tensors.peak_allocated):
-        return ""
+    if Category.WORKSPACE in predicted.by_category:
+        told = f"{told}, without workspace {format_bytes(tensors.peak_allocated)}"
+    is_alike = trace.oom or _alike(trace.peak_allocated, tensors.peak_allocated)
+    return [told] if is_alike else [told, _why_apart(trace, tensors)]
+
+
+def _why_apart(trace: Trace, tensors: Trace) -> str:
+    """The reason for which a card's tensors take other bytes than a run on the CPU took, as far as traces show one."""
     reasons = []
     if tensors.peak_op.startswith("aten._foreach_"):
         reasons.append("a card's optimizer updates all weights at once (foreach), the CPU's one after the other")
-    if halves := _halves(predicted) - _halves(trace):
+    if halves := _halves(tensors) - _halves(trace):
         reasons.append(f"on the card it computes in {' and '.join(sorted(halves))}")
-    if not reasons and predicted.xray_step >= len(trace.steps):
-        reasons.append(f"the prediction is of step {predicted.xray_step + 1}, which the run has not made")
+    if not reasons and tensors.xray_step >= len(trace.steps):
+        reasons.append(f"the prediction is of step {tensors.xray_step + 1}, which the run has not made")
     if not reasons:
         there = tensors.by_category
         apart = {

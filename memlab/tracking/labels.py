@@ -14,12 +14,14 @@ from memlab.tracking.storages import Record
 class Marks:
     """Moments of a step, each the number of events before it: where phases begin and recomputations end.
 
-    A step that ``failed`` did not come to its end, where what was needed for a moment would have been free.
+    A step that ``failed`` did not come to its end, where what was needed for a moment would have been free. In one that
+    ``talks``, a real rank has sent something to others.
     """
 
     begins: dict[Phase, list[int]] = field(default_factory=lambda: {phase: [] for phase in Phase})
     recompute_ends: list[int] = field(default_factory=list)
     failed: bool = False
+    talks: bool = False
 
 
 def label(record: Record, marks: Marks) -> Category:
@@ -29,7 +31,8 @@ def label(record: Record, marks: Marks) -> Category:
     if record.settled and record.born >= 0:
         return record.settled
     if record.external:
-        return Category.INPUT
+        # In backward it is gloo's own copy of what it reduces: C++ has made it.
+        return Category.COMMUNICATION if marks.talks and record.phase is Phase.BACKWARD else Category.INPUT
     if record.born < 0:  # alive since an earlier step
         if record.yielded or record.category is Category.INPUT:
             return record.category

@@ -241,6 +241,7 @@ class Tracker(Storages, TorchDispatchMode):
         if known.collective:
             self.sent += known.collective.sent(args)
             self.sent_to_other_machines += known.collective.sent_to_other_machines(args)
+            self._marks.talks = self.is_real and self.sent > 0
             self._mark_unknown(known.collective.buffers(args), Category.COMMUNICATION)
         return out
 
@@ -391,12 +392,6 @@ class Tracker(Storages, TorchDispatchMode):
         self._root = weakref.ref(module)
         if not self._autograd.is_bw:
             self._residents.module(module)
-
-    def _follow(self, storage: torch.UntypedStorage, nbytes: int, external: bool) -> Any:
-        ref = super()._follow(storage, nbytes, external)
-        if external and self.is_real and self.sent and self._phase is Phase.BACKWARD:
-            ref.record.resident = Category.COMMUNICATION  # gloo's own copy of what it reduces: C++ has made it
-        return ref
 
     def _met(self, parameter: torch.nn.Parameter) -> None:
         self._residents.parameter(parameter)
