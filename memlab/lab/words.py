@@ -144,7 +144,7 @@ def without_workspace(trace: Trace) -> Trace:
 
 
 def _compared(trace: Trace, predicted: Trace, told: str) -> list[str]:
-    """What is told of a prediction, with its part that a CPU counts, and why that is not what the CPU took."""
+    """Say what is told of a prediction, with the part of it that a CPU counts, and why the CPU took another peak."""
     tensors = without_workspace(predicted)
     if Category.WORKSPACE in predicted.by_category:
         told = f"{told}, without workspace {format_bytes(tensors.peak_allocated)}"
