@@ -4,6 +4,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from itertools import chain
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -45,8 +46,7 @@ class Residents:
 
         Nothing is followed that was not before: a model of another run may be alive.
         """
-        found = (thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module))
-        modules = [module for module in found if "_modules" in vars(module)]  # not TorchScript, nor half made
+        modules = [module for module in _modules() if "_modules" in vars(module)]  # not TorchScript, nor half made
         inner = {id(child) for module in modules for child in module.children()}
         for module in modules:
             if id(module) not in inner:
@@ -91,6 +91,19 @@ class Residents:
     def accumulated(self, parameter: torch.nn.Parameter) -> None:
         if parameter.grad is not None:
             self._mark([(f"{self._name(parameter)}.grad", parameter.grad)], Category.GRADIENT)
+
+
+def _modules() -> list[torch.nn.Module]:
+    """Return every module that is alive.
+
+    Nothing else may be referenced while another thread runs: where that thread is building a tuple from a generator,
+    one more reference to the unfinished tuple makes CPython raise SystemError there
+    (https://github.com/python/cpython/issues/101855). Hence types alone are taken from all objects, in one call that
+    runs no Python code.
+    """
+    types = set(map(type, chain.from_iterable(map(gc.get_objects, (None,)))))
+    modules = [kind for kind in types if issubclass(kind, torch.nn.Module)]
+    return [thing for thing in gc.get_referrers(*modules) if issubclass(type(thing), torch.nn.Module)]
 
 
 def _no_lazy(named: Iterable[tuple[str, torch.Tensor]]) -> Iterable[tuple[str, torch.Tensor]]:
