@@ -1,9 +1,9 @@
-# Two commands: `make lab` to learn, `make test` to check. Both make .venv first if it is not there.
+# `make lab` to learn, `make quick` while you change something, `make test` to check. All make .venv first if it is not there.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: lab kiosk test test-browser test-torch test-cuda recordings golden bench bench-gpu notebooks publish site clean
+.PHONY: lab kiosk lint quick test test-browser test-torch test-cuda recordings golden bench bench-gpu notebooks publish site clean
 
 lab: $(INSTALLED)
 	$(BIN)/memlab lab notebooks
@@ -14,18 +14,27 @@ kiosk: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[kiosk]"
 	$(BIN)/python -m tests.kiosk $(NOTEBOOK) $(OPTIONS)
 
-# The hooks of pre-commit call ruff by name, hence the PATH. Python keeps what it has compiled, where it was told not to, as
-# in containers: or each of the many processes that tests start compiles memlab anew.
-test: export MEMLAB_SIZE = ci
-test: export PYTHONDONTWRITEBYTECODE =
-test: $(INSTALLED)
+# The hooks of pre-commit call ruff by name, hence the PATH.
+lint: $(INSTALLED)
 	@if [ -e .git ] && git rev-parse --git-dir >/dev/null 2>&1; then \
 		PATH="$(CURDIR)/$(BIN):$$PATH" pre-commit run --all-files; \
 	else \
 		$(BIN)/ruff check . && $(BIN)/ruff format --check .; \
 	fi
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# Python keeps what it has compiled, where it was told not to, as in containers: or each of the many processes that tests
+# start compiles memlab anew.
+quick test: export MEMLAB_SIZE = ci
+quick test: export PYTHONDONTWRITEBYTECODE =
+PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# Without the notebooks and what is marked slow: eight tests of nine, in a sixth of the time.
+quick: lint
+	$(PYTEST) tests -m "not slow"
+
+test: lint
+	$(PYTEST)
 
 # Every notebook, its panels used, in a real JupyterLab; the kiosk; Notebook 7; the classic notebook with ipywidgets 7, whose
 # environment is made in ~/.cache/memlab. Needs Chromium. QUICK=1: the kiosk, and of each kind of panel one.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -18,6 +18,8 @@ BLOCK_STYLES: dict[str, dict[str, Any]] = {
 }
 
 MOST_ROWS = 600  # of a segment map: each one dot high
+# Inches of a segment map: a row and all rows at most, a row that has room for borders and hatches, and for a text.
+ROW, ALL_ROWS, THIN, TEXT = 0.25, 6.0, 0.07, 0.2
 MOST_POINTS = 2000  # of a history: two for each dot of the picture
 
 
@@ -65,19 +67,31 @@ def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Pi
     """
     sentence = ": ".join(part for part in (title, _segment_sentence(snapshot)) if part)
     rows = sorted(snapshot, key=lambda segment: (-segment["total_size"], segment["address"]))[:MOST_ROWS]
-    row_height = min(0.25, 6 / max(len(rows), 1))  # inches
-    picture = Picture(sentence, height=max(2.6, 1.9 + row_height * len(rows)))
+    heights = _row_heights([segment["total_size"] for segment in rows])
+    picture = Picture(sentence, height=max(2.6, 1.9 + sum(heights)))
     axes = picture.add_subplot()
     if not rows:
         axes.set_axis_off()
         write_title(axes, sentence, "")
         return picture
-    _draw_blocks(axes, rows, thin=row_height < 0.07)
-    _name_rows(axes, rows, apart=math.ceil(0.2 / row_height))
-    _segment_axes(axes, rows)
+    edges = [0.0, *accumulate(heights)]
+    tall = sum(height >= THIN for height in heights)
+    _draw_blocks(axes, rows[:tall], edges[: tall + 1], rows[0]["total_size"])
+    _draw_thin_blocks(axes, rows[tall:], edges[tall:], is_named=not tall)
+    _name_rows(axes, rows, edges)
+    _segment_axes(axes, rows, edges[-1])
     write_title(axes, sentence, "a row for each segment, with its pool on the left and its size on the right")
     draw_legend(picture)
     return picture
+
+
+def _row_heights(sizes: Sequence[int]) -> list[float]:
+    """Inches for each row. Of many, large segments have taller ones, because the free blocks that matter lie there."""
+    large = sum(size > sizes[0] / 10 for size in sizes)
+    small = len(sizes) - large
+    alike = min(ROW, ALL_ROWS / max(len(sizes), 1))
+    tall = max(alike, min(ROW, ALL_ROWS / 2 / max(large, 1)))
+    return [tall] * large + [min(ROW, (ALL_ROWS - large * tall) / max(small, 1))] * small
 
 
 def _segment_sentence(snapshot: Sequence[Mapping[str, Any]]) -> str:
@@ -100,54 +114,76 @@ def _is_free(block: Mapping[str, Any]) -> bool:
     return block["state"] == "inactive"
 
 
-def _draw_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], thin: bool) -> None:
-    """Every block in its row. Gaps, borders and hatches are left out where they would hide more than they show."""
-    height, longest = 1 if thin else 0.72, rows[0]["total_size"]
+def _draw_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[float], longest: int) -> None:
+    """Every block in its row, each row with a line around it and a gap below; narrow blocks without borders."""
+    inner = [(middle - 0.36 * height, middle + 0.36 * height) for middle, height in _places(edges)]
     for state, style in BLOCK_STYLES.items():
-        boxes = [
-            (block["address"] - segment["address"], row - height / 2, block["size"])
-            for row, segment in enumerate(rows)
-            for block in segment["blocks"]
-            if _is_free(block) == (state == "free")
-        ]
-        corners = [[(x, y), (x + width, y), (x + width, y + height), (x, y + height)] for x, y, width in boxes]
-        borders = [0 if thin or width < longest / 100 else 0.7 for *_, width in boxes]
-        look = style | {"hatch": None if thin else style["hatch"], "antialiased": not thin}
-        named = None if thin else state
-        axes.add_collection(PolyCollection(corners, label=named, linewidths=borders or [0], **look))
-        if thin:  # without a border, the legend would show nothing for what is white
+        boxes = _boxes(rows, inner, state)
+        borders = [0 if right - left < longest / 100 else 0.7 for (left, _), (right, _), *_ in boxes]
+        axes.add_collection(PolyCollection(boxes, label=state, linewidths=borders or [0], **style))
+    lines = {"facecolor": "none", "edgecolor": QUIET_INK, "linewidth": 0.7}
+    for segment, (top, bottom) in zip(rows, inner, strict=True):
+        axes.barh((top + bottom) / 2, segment["total_size"], bottom - top, **lines)
+
+
+def _draw_thin_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[float], *, is_named: bool) -> None:
+    """Every block in its row, without gaps, borders and hatches, which would hide more than they show."""
+    if not rows:
+        return
+    for state, style in BLOCK_STYLES.items():
+        look = style | {"hatch": None, "antialiased": False}
+        boxes = _boxes(rows, list(pairwise(edges)), state)
+        axes.add_collection(PolyCollection(boxes, linewidths=0, **look))
+        if is_named:  # without a border, the legend would show nothing for what is white
             axes.barh(0, 0, label=state, linewidth=0.7, **look | {"edgecolor": QUIET_INK})
+    # One line around all of them: what is white inside of it is held, and free.
     sizes = [segment["total_size"] for segment in rows]
-    if thin:  # one line around all of them: what is white inside of it is held, and free
-        edges = [row - height / 2 for row in range(len(rows) + 1)]
-        axes.stairs(sizes, edges, orientation="horizontal", color=QUIET_INK, linewidth=1)
-    else:
-        axes.barh(range(len(rows)), sizes, height, facecolor="none", edgecolor=QUIET_INK, linewidth=0.7)
+    axes.stairs(sizes, edges, orientation="horizontal", color=QUIET_INK, linewidth=1)
 
 
-def _name_rows(axes: Axes, rows: Sequence[Mapping[str, Any]], apart: int) -> None:
+def _boxes(
+    rows: Sequence[Mapping[str, Any]], inner: Sequence[tuple[float, float]], state: str
+) -> list[list[tuple[float, float]]]:
+    """Return the corners of all blocks in this state."""
+    spans = (
+        (block["address"] - segment["address"], block["size"], top, bottom)
+        for segment, (top, bottom) in zip(rows, inner, strict=True)
+        for block in segment["blocks"]
+        if _is_free(block) == (state == "free")
+    )
+    return [[(x, top), (x + size, top), (x + size, bottom), (x, bottom)] for x, size, top, bottom in spans]
+
+
+def _places(edges: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the middle and the height of each row."""
+    return [((top + bottom) / 2, bottom - top) for top, bottom in pairwise(edges)]
+
+
+def _name_rows(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> None:
     """Write each row's pool and size; rows too narrow for text share one, in the middle of those that are alike."""
+    places = _places(edges)
     names = [(segment["segment_type"], segment["total_size"]) for segment in rows]
-    alike = [[row] for row in range(len(rows))]
-    if apart > 1:
-        alike = [list(group) for _, group in groupby(range(len(rows)), names.__getitem__)]
-    named: list[int] = []
-    for group in alike:
-        row = group[len(group) // 2]
-        if named and (row - named[-1] < apart or 2 * len(group) < apart):
-            continue  # it would touch the text above, or lie on the longer rows above
-        named.append(row)
-        size = names[row][1]
-        text = f"{len(group)} of {format_bytes(size)}" if len(group) > 1 else format_bytes(size)
-        axes.annotate(text, (size, row), (4, 0), textcoords="offset points", va="center", fontsize=SMALL, color=INK)
-    axes.set_yticks(named, [names[row][0] for row in named], fontsize=SMALL, color=QUIET_INK)
+    last, named = -TEXT, []
+    for (kind, size), group in groupby(range(len(rows)), names.__getitem__):
+        alike = list(group)
+        groups = [alike] if places[alike[0]][1] < TEXT else [[row] for row in alike]
+        for some in groups:
+            middle = (edges[some[0]] + edges[some[-1] + 1]) / 2
+            if middle - last < TEXT or edges[some[-1] + 1] - edges[some[0]] < TEXT / 2:
+                continue  # it would touch the text above, or lie on the longer rows above
+            last = middle
+            named.append((middle, kind))
+            text = f"{len(some)} of {format_bytes(size)}" if len(some) > 1 else format_bytes(size)
+            look: dict[str, Any] = {"va": "center", "fontsize": SMALL, "color": INK}
+            axes.annotate(text, (size, middle), (4, 0), textcoords="offset points", **look)
+    axes.set_yticks([at for at, _ in named], [kind for _, kind in named], fontsize=SMALL, color=QUIET_INK)
 
 
-def _segment_axes(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+def _segment_axes(axes: Axes, rows: Sequence[Mapping[str, Any]], height: float) -> None:
     longest = rows[0]["total_size"]
     ticks = byte_ticks(longest)
     axes.set_xticks([count for count, _ in ticks], [text for _, text in ticks])
     axes.set_xlim(0, longest * 1.13)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_ylim(height + 0.02, -0.02)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)

@@ -12,7 +12,7 @@ from PIL import Image
 from memlab import plots
 from memlab.allocator import EXPANDABLE, CachingAllocator
 from memlab.errors import BadValue
-from memlab.segment_plots import MOST_ROWS, segment_map
+from memlab.segment_plots import MOST_ROWS, ROW, segment_map
 from memlab.trace import Category, Event, OutOfMemory, Phase, Trace
 from memlab.units import MIB, format_bytes
 from memlab.vgpu import CARDS
@@ -196,7 +196,7 @@ def drawn(picture, state):
     """Row, first byte and size of each block that is drawn in a state."""
     (collection,) = (found for found in picture.axes[0].collections if found.get_label() == state)
     extents = [path.get_extents() for path in collection.get_paths()]
-    return [(round((box.y0 + box.y1) / 2), box.x0, box.width) for box in extents]
+    return [(int((box.y0 + box.y1) / 2 / ROW), box.x0, box.width) for box in extents]
 
 
 def texts(picture):
@@ -235,6 +235,15 @@ def test_rows_too_narrow_for_text_are_named_together():
     assert texts(few).count("20.0 MiB") > 1
     assert texts(many)[:2] == ["100 of 20.0 MiB", "50 of 2.00 MiB"]
     assert many.get_figheight() < 8
+
+
+def test_of_many_segments_the_large_ones_have_rows_that_can_be_seen():
+    large = [segment(200 * MIB, [("used", MIB), ("free", 199 * MIB)])]
+    small = [segment(2 * MIB, [("free", 2 * MIB)], "small", at * 2 * MIB) for at in range(100)]
+    picture = segment_map(small + large)
+    ((_, _, size),) = drawn(picture, "free")
+    assert size == 199 * MIB
+    assert texts(picture)[:2] == ["200 MiB", "100 of 2.00 MiB"]
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,12 @@ import pytest
 from memlab.vgpu.cudnn.answers import answers
 from tests.accuracy import of_this_torch, wrong_in_turn
 
-pytestmark = pytest.mark.skipif(
-    not of_this_torch(), reason="no recordings of this PyTorch: make recordings, or python -m tests.record"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not of_this_torch(), reason="no recordings of this PyTorch: make recordings, or python -m tests.record"
+    ),
+]
 
 
 @pytest.fixture(autouse=True)

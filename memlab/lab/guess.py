@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from html import escape
 from typing import Any
 
 from IPython.display import display
@@ -12,8 +13,7 @@ from memlab.units import format_bytes, parse_bytes
 
 NEXT = "Now run the next cell."
 ASK = "Write your answer into the box", "Choose an answer"  # without choices and with
-WHY = "Why? Guess first, then open."
-LATER = "A picture that shows why comes here once you have guessed."
+WHY = "Why, {}? Guess first, then open."
 MIME = "application/vnd.memlab.guess+json"  # the question and the truth, of which a page makes a form
 
 
@@ -70,8 +70,7 @@ class Guess:
 
         Args:
             actual: bytes, or one of the choices.
-            because: a picture or a table that shows why; until the learner has answered a table is folded away, and a
-                picture is not drawn.
+            because: a picture or a table that shows why, or a list of both; folded away until the learner has answered.
             for_all: tell it without an answer, as a teacher does in front of a class.
 
         Raises:
@@ -176,12 +175,12 @@ class Revelation:
 
     def __init__(self, guess: Guess, because: Any = None):
         self.guess = guess
-        self.because = because
+        self.because = because if isinstance(because, list) else [] if because is None else [because]
 
     def _ipython_display_(self) -> None:
         display(self._repr_mimebundle_(), raw=True)
-        if self.because is not None:
-            display(_shown(self.because, is_folded=not self._is_told), raw=True)
+        for reason in self.because:
+            display(_shown(reason, is_folded=not self._is_told), raw=True)
 
     def __str__(self) -> str:
         return self._text("")
@@ -205,12 +204,13 @@ class Revelation:
         )
 
 
-def _shown(because: Any, *, is_folded: bool) -> dict[str, Any]:
-    """Return the output of a table, folded or not, or of a picture, which is not drawn while it is folded."""
-    if not hasattr(because, "html"):
-        body = because._repr_markdown_()
-        text = f"<details><summary>{WHY}</summary>\n\n{body}\n\n</details>" if is_folded else body
-        return {"text/plain": str(because), "text/markdown": text}
-    if is_folded:
-        return {"text/plain": LATER, "text/markdown": LATER}
-    return {"text/plain": because.sentence, "text/html": because.html()}
+def _shown(reason: Any, *, is_folded: bool) -> dict[str, Any]:
+    """Return the output of a table or of a picture; in a fold, a picture has its sentence below, as GitHub drops it."""
+    if hasattr(reason, "html"):
+        kind, what, sentence, body = "text/html", "in a picture", reason.sentence, reason.html()
+        below = f"<p>{escape(sentence)}</p>"
+    else:
+        kind, what, sentence, body = "text/markdown", "in figures", str(reason), reason._repr_markdown_()
+        below = ""
+    folded = f"<details><summary>{WHY.format(what)}</summary>\n\n{body}{below}\n\n</details>"
+    return {"text/plain": sentence, kind: folded if is_folded else body}

@@ -16,7 +16,10 @@ SCREENSHOTS = os.environ.get("MEMLAB_SCREENSHOTS")  # a folder, for whoever want
 
 if not find_chromium() and os.environ.get("CI"):
     pytest.fail("no Chromium on PATH: install Debian's package chromium", pytrace=False)
-pytestmark = pytest.mark.skipif(not find_chromium(), reason="no Chromium on PATH: install it to run the browser test")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not find_chromium(), reason="no Chromium on PATH: install it to run the browser test"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,8 @@ import pytest
 from memlab import cli
 from memlab.cli.fit import OLDER_CARD, read_choices
 
+pytestmark = pytest.mark.slow
+
 LOOP = """
     import torch
 

@@ -12,6 +12,8 @@ from memlab import cli
 from memlab.script import plan
 from memlab.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
     import argparse
     import torch

@@ -22,7 +22,10 @@ from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 5  # in which a rank that was killed has been reported, where nobody else computes
-pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into Linux's process table")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into Linux's process table"),
+]
 
 
 @pytest.fixture

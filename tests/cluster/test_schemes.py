@@ -61,6 +61,7 @@ def mean(values):
     return sum(values) / len(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [*TWO, *FOUR], ids=repr)
 def test_the_loss_is_that_of_one_process_with_the_whole_batch(traces, run):
     sizes = {name: value for name, value in run[1].items() if name == "context"}

@@ -18,6 +18,7 @@ from tests.notebooks.bill import FILE
 from tests.notebooks.bill import bill as recomputed
 
 
+@pytest.mark.slow
 def test_the_record_is_what_the_loop_takes():
     assert json.loads(FILE.read_text(encoding="utf-8")) == recomputed()
 

@@ -201,9 +201,15 @@ def test_a_table_that_shows_why_is_folded_until_the_guess(monkeypatch):
     assert len(displayed(monkeypatch, Guess(QUESTION).reveal(100))) == 1
 
 
-def test_a_picture_that_shows_why_is_drawn_after_the_guess(monkeypatch):
+def test_a_picture_that_shows_why_is_folded_until_the_guess(monkeypatch):
     why = plots.Picture("because it is so")
     _, before = displayed(monkeypatch, Guess(QUESTION).reveal(100, because=why))
-    assert "text/html" not in before
+    assert before["text/html"].startswith("<details>")
     _, after = displayed(monkeypatch, Guess(QUESTION).reveal(100, because=why, for_all=True))
-    assert 'alt="because it is so"' in after["text/html"]
+    assert after["text/html"] == why.html()
+
+
+def test_a_table_and_a_picture_may_show_why_together(monkeypatch):
+    why = [table(["", "bytes"], [["all", 100]]), plots.Picture("because it is so")]
+    _, first, second = displayed(monkeypatch, Guess(QUESTION).answer(100).reveal(100, because=why))
+    assert ("text/markdown" in first, "text/html" in second) == (True, True)

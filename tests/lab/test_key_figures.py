@@ -12,6 +12,8 @@ from memlab.vgpu.lookup import card_like
 from tests.cuda.key_figures import asked
 from tests.notebooks.cells import NOTEBOOKS
 
+pytestmark = pytest.mark.slow
+
 
 def train(device, *, width=8):
     model = torch.nn.Linear(width, width).to(device)

@@ -18,6 +18,8 @@ from tests.loops import ordinary
 from tests.loops.before import snapshot
 from tests.loops.ordinary.catalogue import CHOSEN, LOOPS
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 120  # for a loop that takes a few, were the machine not busy
 
 MODULES = "|".join(path.stem for path in Path(ordinary.__file__).parent.glob("*.py"))

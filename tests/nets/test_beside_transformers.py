@@ -10,6 +10,8 @@ from memlab import predict
 from memlab.nets import GPT, GPT2_SMALL, LLAMA_1B, RESNET_50, VIT_B_16, Llama, ResNet, ViT
 from memlab.trace import Category
 
+pytestmark = pytest.mark.slow
+
 transformers = pytest.importorskip("transformers")
 
 BATCH, TOKENS = 2, 512

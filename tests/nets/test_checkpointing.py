@@ -108,6 +108,7 @@ def test_every_point_of_the_curve_is_the_formula():
         assert kept(trace) == pytest.approx(16 / k * tensor + k * tensor, abs=2 * FLOAT)  # and the loss
 
 
+@pytest.mark.slow
 @counted_by_hand
 def test_a_thousand_layers_are_best_near_the_square_root():
     spacings = (8, 16, 32, 64, 125)
@@ -130,6 +131,7 @@ def test_a_gpt_block_keeps_about_sixteen_times_its_input():
     assert block / a == pytest.approx(16, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("depth", "spacings", "best"), [(16, (1, 2, 4, 8, 16), 1), (64, (1, 2, 3, 4, 8), 2)])
 def test_the_bottom_of_a_gpt_is_where_its_blocks_say(depth, spacings, best):
     """Sixteen blocks are best checkpointed each: the U-curve needs blocks that keep little, or very many."""

@@ -3,7 +3,7 @@
 A front end is given an ``<img>`` with a text for screen readers, because JupyterLab gives a PNG none. But sites that
 show notebooks may take ``<img>`` out of outputs, GitHub among them. nbconvert has the text from the metadata of the
 output. What a panel said beside its picture becomes an output of its own, and the panel itself goes: without a kernel
-there is none.
+there is none. A picture in a fold stays an ``<img>``, or nothing would fold it.
 """
 
 import re
@@ -22,7 +22,7 @@ def parts(output: dict[str, Any]) -> list[dict[str, Any]]:
     data = output.get("data", {})
     data.pop(PANEL, None)
     markup = "".join(data.get("text/html", ""))
-    if "<img " not in markup:
+    if "<img " not in markup or markup.startswith("<details>"):
         return [output]
     return [output | _png(*found.groups()) if found[2] else _text(found[0]) for found in PART.finditer(markup)]
 

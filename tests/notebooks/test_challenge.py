@@ -6,6 +6,8 @@ from tests.notebooks.apart import apart
 from tests.notebooks.cells import NOTEBOOKS, code_cells
 from tests.notebooks.challenge import verdicts
 
+pytestmark = pytest.mark.slow
+
 POSED = "challenge = Challenge("
 
 

@@ -6,6 +6,8 @@ from tests.notebooks.apart import apart
 from tests.notebooks.cells import NOTEBOOKS
 from tests.notebooks.panels import faults
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_nothing_is_broken_or_left_behind(notebook):

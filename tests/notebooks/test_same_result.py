@@ -6,6 +6,8 @@ from tests.notebooks.apart import apart
 from tests.notebooks.cells import NOTEBOOKS
 from tests.notebooks.same_result import outcome, outcomes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_result_is_the_same_and_a_broken_technique_is_not_let_through(notebook):

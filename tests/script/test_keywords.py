@@ -8,6 +8,8 @@ import pytest
 from memlab.script.child import ask
 from memlab.script.command import Command
 
+pytestmark = pytest.mark.slow
+
 LOADERS = """
     import sys
     import torch

@@ -13,6 +13,8 @@ from tests.cuda.compiled import FILE, STEPS
 from tests.cuda.recorded import TORCH
 from tests.vgpu.compiled.loops import FIRST, LOOPS
 
+pytestmark = pytest.mark.slow
+
 RECORDED, ALL = compiled.RECORDED.of_this_torch(), json.loads(FILE.read_text())[TORCH]
 # Some seconds each; `python -m tests.cuda.compiled` compares all of them, on every card.
 HERE = {

@@ -25,7 +25,10 @@ HERE = [
     ("A100-40GB", "two lengths"),
 ]
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler's own, about what a reader's machine lacks
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # of the compiler's own, about what a reader's machine lacks
+]
 
 
 @pytest.fixture(autouse=True)

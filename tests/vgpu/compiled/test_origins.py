@@ -9,7 +9,10 @@ from memlab import predict
 from memlab.categories import Category, Phase
 from memlab.nets import GPT
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+]
 SIZES = {"vocabulary": 128, "context": 64, "width": 64, "depth": 2, "heads": 2}
 PARTS = [f"blocks.{place}{part}" for place in range(2) for part in ("", ".attention", ".mlp.0", ".mlp.1", ".mlp.2")]
 
