@@ -1,4 +1,6 @@
-"""The tables of ``notebooks/README.md``, and how many claims the front page counts, from what the saved notebooks show.
+"""The tables of ``notebooks/README.md`` and of ``notebooks/TEACHING.md``, and how many claims the front page counts.
+
+All of them come from what the saved notebooks show.
 
 ``python -m tests.readme`` writes them.
 """
@@ -8,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from memlab.lab.guess import MIME
+from memlab.units import format_bytes
 from tests.notebooks.cells import NOTEBOOKS, ROOT
 
 # As Claim shows itself: the claim in quotation marks; below what asks for a vote, which older notebooks do not have,
@@ -62,10 +66,20 @@ def claims(notebook: Path) -> Rows:
         yield found["claim"], f"**{verdict}**", " ".join(found["evidence"].split()), number(notebook)
 
 
+def answers(notebook: Path) -> Rows:
+    """Yield the question of each guess and its answer."""
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        for output in cell.get("outputs", ()):
+            if guess := output.get("data", {}).get(MIME):
+                answer = guess["actual"]
+                yield number(notebook), guess["question"], answer if guess["choices"] else format_bytes(answer)
+
+
 TABLES: dict[Callable[[Path], Rows], tuple[str, ...]] = {
     questions: ("notebook", "the question"),
     savings: ("technique", "measured on a CPU", "predicted for a card", "notebook"),
     claims: ("claim", "verdict", "measured", "notebook"),
+    answers: ("notebook", "the guess", "the answer"),
 }
 
 
@@ -90,9 +104,10 @@ def between(page: str, name: str, text: str) -> str:
 
 
 def with_tables(page: str, notebooks: Sequence[Path]) -> str:
-    """``notebooks/README.md`` with all its tables."""
+    """A page with those tables that it has marks for."""
     for rows in TABLES:
-        page = written(page, rows.__name__, table(rows, notebooks))
+        if f"<!-- {rows.__name__} -->" in page:
+            page = written(page, rows.__name__, table(rows, notebooks))
     return page
 
 
@@ -107,6 +122,7 @@ def with_counts(page: str, notebooks: Sequence[Path]) -> str:
 
 PAGES: dict[Path, Callable[[str, Sequence[Path]], str]] = {
     ROOT / "notebooks" / "README.md": with_tables,
+    ROOT / "notebooks" / "TEACHING.md": with_tables,
     ROOT / "README.md": with_counts,
 }
 

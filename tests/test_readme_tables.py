@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from memlab import Claim, Saving, measure, predict
+from memlab import Claim, Guess, Saving, measure, predict
 from memlab.lab.claim import VERDICTS
 from tests.notebooks.cells import NOTEBOOKS, ROOT
-from tests.readme import PAGES, TABLES, claims, number, questions, savings, table, with_counts, written
+from tests.readme import PAGES, TABLES, answers, claims, number, questions, savings, table, with_counts, written
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -110,5 +110,16 @@ def test_what_stands_around_the_marks_stays():
 
 
 def test_each_table_has_its_place():
-    readme = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
-    assert all(readme.count(f"<!-- {rows.__name__} -->") == 1 for rows in TABLES)
+    pages = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    assert all(pages.count(f"<!-- {rows.__name__} -->") == 1 for rows in TABLES)
+
+
+def test_the_answer_of_a_guess_is_found_as_it_shows_itself(notebook):
+    file = notebook()
+    asked = [
+        Guess("How high?").reveal(2**30)._repr_mimebundle_(),
+        Guess("Where?", choices=["here", "there"]).reveal("there")._repr_mimebundle_(),
+    ]
+    cells = [{"source": "", "outputs": [{"data": data}]} for data in asked]
+    file.write_text(json.dumps({"cells": cells}))
+    assert list(answers(file)) == [("`99`", "How high?", "1.00 GiB"), ("`99`", "Where?", "there")]
