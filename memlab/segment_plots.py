@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from memlab.palette import BLUE, GREY, INK, QUIET_INK
+from memlab.palette import BLUE, GREY, INK, LIMIT, QUIET_INK
 from memlab.plots import SMALL, Picture, byte_axis, draw_legend, mark_moment, write_title
 from memlab.units import byte_ticks, format_bytes
 
@@ -58,12 +58,13 @@ def _highest(sizes: Sequence[int]) -> list[int]:
     return [0, *tops, len(sizes) - 1]
 
 
-def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Picture:
+def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "", asked: int = 0) -> Picture:
     """Draw the allocator's memory: a row for each segment, the largest first, with its blocks in use and free.
 
     Args:
         snapshot: from :meth:`memlab.allocator.CachingAllocator.snapshot` or ``torch.cuda.memory_snapshot()``.
         title: what the sentence begins with.
+        asked: bytes of a request that failed, drawn above the segments for comparison.
     """
     sentence = ": ".join(part for part in (title, _segment_sentence(snapshot)) if part)
     rows = sorted(snapshot, key=lambda segment: (-segment["total_size"], segment["address"]))[:MOST_ROWS]
@@ -80,6 +81,8 @@ def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "") -> Pi
     _draw_thin_blocks(axes, rows[tall:], edges[tall:], is_named=not tall)
     _name_rows(axes, rows, edges)
     _segment_axes(axes, rows, edges[-1])
+    if asked:
+        _draw_request(axes, asked)
     write_title(axes, sentence, "a row for each segment, with its pool on the left and its size on the right")
     draw_legend(picture)
     return picture
@@ -187,3 +190,13 @@ def _segment_axes(axes: Axes, rows: Sequence[Mapping[str, Any]], height: float) 
     axes.set_ylim(height + 0.02, -0.02)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _draw_request(axes: Axes, asked: int) -> None:
+    """Draw what was asked for above the first row, where there is room made for it."""
+    bottom, _ = axes.get_ylim()
+    axes.set_ylim(bottom, -1.6 * ROW)
+    axes.set_xlim(0, max(axes.get_xlim()[1], 1.13 * asked))
+    axes.barh(-0.9 * ROW, asked, 0.72 * ROW, facecolor="none", edgecolor=LIMIT, linestyle="--", linewidth=1.5)
+    look: dict[str, Any] = {"va": "center", "fontsize": SMALL, "color": LIMIT}
+    axes.annotate(f"asked for: {format_bytes(asked)}", (0, -0.9 * ROW), (6, 0), textcoords="offset points", **look)

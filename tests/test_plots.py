@@ -237,6 +237,15 @@ def test_rows_too_narrow_for_text_are_named_together():
     assert many.get_figheight() < 8
 
 
+def test_a_request_that_failed_is_drawn_above_the_segments():
+    picture = segment_map([HALF_USED], asked=30 * MIB)
+    assert "asked for: 30.0 MiB" in texts(picture)
+    (axes,) = picture.axes
+    request = axes.patches[-1]
+    assert request.get_width() == 30 * MIB <= axes.get_xlim()[1]
+    assert axes.get_ylim()[1] <= request.get_y() < request.get_y() + request.get_height() < 0
+
+
 def test_of_many_segments_the_large_ones_have_rows_that_can_be_seen():
     large = [segment(200 * MIB, [("used", MIB), ("free", 199 * MIB)])]
     small = [segment(2 * MIB, [("free", 2 * MIB)], "small", at * 2 * MIB) for at in range(100)]

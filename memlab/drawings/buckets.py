@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from memlab.palette import CATEGORY_COLORS, INK, LIMIT, QUIET_INK
 from memlab.plots import SMALL, Picture, check_some, write_title
 from memlab.trace import Category
-from memlab.units import format_bytes
+from memlab.units import byte_ticks, format_bytes
 
 ROW = 0.24  # inches
 
@@ -24,15 +24,14 @@ def buckets(filled: Sequence[tuple[int, int]], *, title: str) -> Picture:
     check_some(filled)
     picture = Picture(title, height=1.4 + ROW * len(filled))
     axes = picture.add_subplot()
-    end = filled[-1][0]
+    (all_ready, _), total = filled[-1], sum(count for _, count in filled)
     begin = 0
     for row, (ready, count) in enumerate(filled):
-        hidden = ready < end
-        color = CATEGORY_COLORS[Category.COMMUNICATION]
-        axes.barh(row, ready - begin, 0.7, begin, color=color, alpha=0.85)
+        hidden, end = ready < all_ready, begin + count
+        axes.barh(row, count, 0.7, begin, color=CATEGORY_COLORS[Category.COMMUNICATION], alpha=0.85)
         axes.annotate(
             f"{format_bytes(count)} sent" + ("" if hidden else ", backward is over"),
-            (ready, row),
+            (end, row),
             (18, 0),
             textcoords="offset points",
             va="center",
@@ -41,14 +40,14 @@ def buckets(filled: Sequence[tuple[int, int]], *, title: str) -> Picture:
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
             arrowprops={"arrowstyle": "<-", "color": INK if hidden else LIMIT},
         )
-        begin = ready
-    axes.axvline(end, color=QUIET_INK, linestyle=":", linewidth=1)
-    axes.set(xlim=(0, 1.4 * end), ylim=(len(filled) - 0.4, -0.6))
-    ticks = range(0, end, max(1, end // 5))
-    axes.set_xticks([*ticks], [str(tick) for tick in ticks], fontsize=SMALL)
-    axes.set_xlabel(f"gradients that backward has ready, of {end}", fontsize=SMALL, color=QUIET_INK)
+        begin = end
+    axes.axvline(total, color=QUIET_INK, linestyle=":", linewidth=1)
+    axes.set(xlim=(0, 1.4 * total), ylim=(len(filled) - 0.4, -0.6))
+    ticks = [(count, text) for count, text in byte_ticks(total) if count <= total]
+    axes.set_xticks([count for count, _ in ticks], [text for _, text in ticks], fontsize=SMALL)
+    axes.set_xlabel("gradients that backward has ready", fontsize=SMALL, color=QUIET_INK)
     axes.set_yticks(range(len(filled)), [f"bucket {row}" for row in range(len(filled))], fontsize=SMALL)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
-    write_title(axes, title, "a bar: where in backward a bucket fills; then it is sent while backward goes on")
+    write_title(axes, title, "a bar: the gradients that fill a bucket; then it is sent while backward goes on")
     return picture

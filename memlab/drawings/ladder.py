@@ -30,7 +30,13 @@ def ladder(title: str) -> Picture:
     takes.set_yticks(range(len(found.rungs)), [rung.name for rung in found.rungs], fontsize=SMALL)
     takes.set_ylim(len(found.rungs) - 0.4, -0.6)
     lasts.annotate(
-        "a step: at least, and probably", (0, 1), (0, 5), **ABOVE, fontsize=SMALL, color=QUIET_INK, va="bottom"
+        "a step: at least (black), and probably (grey)",
+        (0, 1),
+        (0, 5),
+        **ABOVE,
+        fontsize=SMALL,
+        color=QUIET_INK,
+        va="bottom",
     )
     for axes in (takes, lasts):
         axes.tick_params(axis="y", length=0)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from memlab.categories import Phase
 from memlab.drawings.steps import frame_step
 from memlab.palette import CATEGORY_COLORS, INK, PHASE_SHADE, QUIET_INK
-from memlab.plots import SMALL, Picture, sources
+from memlab.plots import SMALL, Picture, draw_legend, sources
 from memlab.trace import Category, Trace
 from memlab.units import format_bytes
 
@@ -43,7 +43,7 @@ def spans(traces: Mapping[str, Trace], *, names: Mapping[str, str], title: str, 
     found = {name: spans_of(trace, least) for name, trace in traces.items()}
     in_order = sorted(chain.from_iterable(found.values()))
     rows = list(dict.fromkeys(names.get(one.op, one.op) for one in in_order))
-    picture = Picture(title, height=1.7 + ROW * len(rows))
+    picture = Picture(title, height=1.9 + ROW * len(rows))
     every = picture.subplots(1, len(traces), sharey=True, squeeze=False)[0]
     longest = max(trace.seconds[-1] for trace in traces.values())
     for axes, (name, trace) in zip(every, traces.items(), strict=True):
@@ -52,6 +52,9 @@ def spans(traces: Mapping[str, Trace], *, names: Mapping[str, str], title: str, 
             _draw_span(axes, trace, rows.index(names.get(one.op, one.op)), one)
         axes.axvline(trace.seconds[trace.peak_index], color=INK, linestyle=":", linewidth=1.5)
         frame_step(axes, name, trace, longest)
+    for category in sorted({one.category for one in chain.from_iterable(found.values())}, key=COMPUTED.index):
+        every[0].barh(0, 0, color=CATEGORY_COLORS[category], alpha=0.85, label=category.plural)
+    draw_legend(picture)
     every[0].set_yticks(range(len(rows)), rows, fontsize=SMALL)
     every[0].set_ylim(len(rows) - 0.4, -1.3)
     picture.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)

@@ -10,7 +10,8 @@ from memlab.palette import LIMIT
 def test_the_last_bucket_is_sent_when_backward_is_over():
     picture = drawings.buckets([(4, 9 << 20), (16, 27 << 20), (20, 168 << 20)], title="the last one waits")
     (axes,) = picture.axes
-    assert [(bar.get_x(), bar.get_width()) for bar in axes.patches[:3]] == [(0, 4), (4, 12), (16, 4)]
+    bars = [(bar.get_x() / 2**20, bar.get_width() / 2**20) for bar in axes.patches[:3]]
+    assert bars == [(0, 9), (9, 27), (36, 168)]
     written = {text.get_text(): text.get_color() for text in axes.texts}
     assert {"9.00 MiB sent", "27.0 MiB sent"} <= set(written)
     assert [text for text, color in written.items() if color == LIMIT] == ["168 MiB sent, backward is over"]
