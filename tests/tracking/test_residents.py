@@ -1,4 +1,4 @@
-"""What stays between steps: the modules that a step which failed has not entered yet."""
+"""The tensors that stay between steps, and the modules that a step which failed has not entered yet."""
 
 import threading
 
