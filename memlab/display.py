@@ -32,7 +32,7 @@ def snapshot_html(said: "SnapshotExplanation") -> str:
     from memlab.segment_plots import allocator_history, segment_map
 
     replay = said.replay
-    pictures = [segment_map(said.segments, title=said.when)]
+    pictures = [segment_map(said.segments, title=said.when, asked=said.asked)]
     if replay.snapshot.trace:
         note = f"{len(replay.snapshot.trace):,} recorded events of GPU {replay.snapshot.device}; marked: {said.when}"
         marked = allocator_history(replay.curve, replay.reserved, moment=said.moment, title=said.sentence, note=note)

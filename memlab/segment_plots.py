@@ -80,7 +80,7 @@ def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "", asked
     _draw_blocks(axes, rows[:tall], edges[: tall + 1], rows[0]["total_size"])
     _draw_thin_blocks(axes, rows[tall:], edges[tall:], is_named=not tall)
     _name_rows(axes, rows, edges)
-    _segment_axes(axes, rows, edges[-1])
+    _segment_axes(axes, max(rows[0]["total_size"], asked), edges[-1])
     if asked:
         _draw_request(axes, asked)
     write_title(axes, sentence, "a row for each segment, with its pool on the left and its size on the right")
@@ -182,8 +182,7 @@ def _name_rows(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[fl
     axes.set_yticks([at for at, _ in named], [kind for _, kind in named], fontsize=SMALL, color=QUIET_INK)
 
 
-def _segment_axes(axes: Axes, rows: Sequence[Mapping[str, Any]], height: float) -> None:
-    longest = rows[0]["total_size"]
+def _segment_axes(axes: Axes, longest: int, height: float) -> None:
     ticks = byte_ticks(longest)
     axes.set_xticks([count for count, _ in ticks], [text for _, text in ticks])
     axes.set_xlim(0, longest * 1.13)
@@ -196,7 +195,6 @@ def _draw_request(axes: Axes, asked: int) -> None:
     """Draw what was asked for above the first row, where there is room made for it."""
     bottom, _ = axes.get_ylim()
     axes.set_ylim(bottom, -1.6 * ROW)
-    axes.set_xlim(0, max(axes.get_xlim()[1], 1.13 * asked))
     axes.barh(-0.9 * ROW, asked, 0.72 * ROW, facecolor="none", edgecolor=LIMIT, linestyle="--", linewidth=1.5)
     look: dict[str, Any] = {"va": "center", "fontsize": SMALL, "color": LIMIT}
     axes.annotate(f"asked for: {format_bytes(asked)}", (0, -0.9 * ROW), (6, 0), textcoords="offset points", **look)

@@ -78,6 +78,11 @@ class SnapshotExplanation:
         """Bytes that PyTorch held of the card at that moment."""
         return self.replay.reserved[self.moment]
 
+    @property
+    def asked(self) -> int:
+        """Bytes of the segment that the failed request wanted; 0 if none failed."""
+        return segment_size(rounded(self.replay.failure[0]["size"])) if self.replay.failure else 0
+
     @cached_property
     def by_category(self) -> dict[str, int]:
         """Allocated bytes at that moment by category, the largest first; inferred from call stacks unless told."""
@@ -117,7 +122,7 @@ class SnapshotExplanation:
             return None
         entry, allocated = self.replay.failure[0], self.replay.curve[self.moment]
         between = max(0, self.reserved - allocated)
-        return failed_request(segment_size(rounded(entry["size"])), entry.get("device_free"), allocated, between)
+        return failed_request(self.asked, entry.get("device_free"), allocated, between)
 
     @cached_property
     def could_go(self) -> list[tuple[int, str]]:

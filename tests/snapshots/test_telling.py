@@ -174,6 +174,11 @@ def test_metadata_is_taken_for_the_category(tmp_path):
     assert said.by_category == {"the cache": 512}
 
 
+def test_what_a_failed_request_asked_for_is_known(dead, tmp_path):
+    assert f"PyTorch asked for {format_bytes(dead.asked)}." in str(dead)
+    assert explain_snapshot(written(tmp_path, snapshot([event("alloc", 0, 512)], 2 * MIB, [], "small"))).asked == 0
+
+
 def test_a_notebook_shows_pictures_and_the_table(dead, tmp_path):
     html = snapshot_html(dead)
     assert html.count("data:image/png;base64,") == 2
