@@ -5,7 +5,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from memlab import explain, explain_snapshot, predict
 from memlab.display import snapshot_html
-from memlab.units import GIB, MIB
+from memlab.units import GIB, MIB, format_bytes
 from tests.snapshots.files import DEAD_RUN, DEAD_RUN_SAID, event, frames, freed, snapshot, written
 from tests.vgpu.test_history import train_mlp
 
