@@ -79,14 +79,15 @@ bench: $(INSTALLED)
 bench-gpu: $(INSTALLED)
 	$(BIN)/python -m tests.bench.gpu
 
-# Runs every notebook and saves what it shows: figures and text, no widget state, no clock times. With one thread, for
+# Runs every notebook, or with NOTEBOOK=06 one, and saves what it shows: figures and text, no widget state, no clock times. With one thread, for
 # the pictures name how many there were, and the order of a sum depends on it.
+OF := $(if $(NOTEBOOK),$(NOTEBOOK)_)
 notebooks: export MEMLAB_SIZE = cpu
 notebooks: export OMP_NUM_THREADS = 1
 notebooks: $(INSTALLED)
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --coalesce-streams \
 		--ExecutePreprocessor.store_widget_state=False --ExecutePreprocessor.record_timing=False \
-		$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb)
+		$(wildcard notebooks/$(OF)*.ipynb notebooks/solutions/$(OF)*.ipynb)
 	$(BIN)/python -m tests.notebooks.saved
 	$(BIN)/python -m tests.notebooks.form --fold
 	$(BIN)/python -m tests.readme

@@ -124,7 +124,7 @@ def _draw_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[
         boxes = _boxes(rows, inner, state)
         borders = [0 if right - left < longest / 100 else 0.7 for (left, _), (right, _), *_ in boxes]
         axes.add_collection(PolyCollection(boxes, label=state, linewidths=borders or [0], **style))
-    lines = {"facecolor": "none", "edgecolor": QUIET_INK, "linewidth": 0.7}
+    lines: dict[str, Any] = {"facecolor": "none", "edgecolor": QUIET_INK, "linewidth": 0.7}
     for segment, (top, bottom) in zip(rows, inner, strict=True):
         axes.barh((top + bottom) / 2, segment["total_size"], bottom - top, **lines)
 

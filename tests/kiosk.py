@@ -19,7 +19,7 @@ from tornado.web import HTTPError
 from traitlets import Int
 from traitlets.config import Config
 
-from tests.notebooks.cells import NOTEBOOKS, ROOT, code_cells, needed
+from tests.notebooks.cells import ROOT, code_cells, needed, notebook_named
 
 # Voila's pages ask other hosts for fonts: a kiosk must work without a network, and tell nobody who looks at it.
 OWN_FILES_ONLY = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; frame-ancestors 'self'"
@@ -47,18 +47,6 @@ class FewKernels(AsyncMappingKernelManager):
             if len(self) >= self.most:
                 raise HTTPError(503, reason=FULL)
             return await super().start_kernel(**options)
-
-
-def find(name: str) -> Path:
-    """A notebook by its number or its name.
-
-    Raises:
-        SystemExit: there is none.
-    """
-    for path in NOTEBOOKS:
-        if name in (path.stem.partition("_")[0], path.stem, path.name):
-            return path
-    sys.exit(f"{name!r} is no notebook: give one of {', '.join(path.stem for path in NOTEBOOKS)}.")
 
 
 def page(notebook: Path) -> nbformat.NotebookNode:
@@ -112,7 +100,7 @@ def main() -> None:
     asked = parser.parse_args()
     from voila.app import Voila
 
-    notebook = find(asked.notebook)
+    notebook = notebook_named(asked.notebook)
     for text in warnings(asked):
         print(text, file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:

@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from tests.kiosk import ANYBODY, NETWORK, find, page, warnings
-from tests.notebooks.cells import NOTEBOOKS
+from tests.kiosk import ANYBODY, NETWORK, page, warnings
+from tests.notebooks.cells import NOTEBOOKS, notebook_named
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -19,12 +19,12 @@ def test_a_page_has_a_title_a_question_and_ends_in_one_lab(notebook):
 
 @pytest.mark.parametrize("name", ["13b", "13b_fused_loss", "13b_fused_loss.ipynb"])
 def test_a_notebook_is_found_by_its_number_or_its_name(name):
-    assert find(name).name == "13b_fused_loss.ipynb"
+    assert notebook_named(name).name == "13b_fused_loss.ipynb"
 
 
 def test_an_unknown_notebook_is_refused_with_those_that_there_are():
     with pytest.raises(SystemExit, match=r"'99' is no notebook: give one of 00_start_here, .*22_long_and_wide\.$"):
-        find("99")
+        notebook_named("99")
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,12 @@ from memlab.cli.functions import load_function
 from memlab.devices import Cuda
 from memlab.snapshots import Comparison
 from memlab.vgpu import CARDS
+from memlab.vgpu.scratch import table
 from tests.environments import ROOT
 from tests.loops.cases import all_cases
 from tests.loops.ordinary import LOOPS
 from tests.record.card import keep_history
-from tests.record.events import label
+from tests.record.events import operators_in
 
 STEPS = 3
 
@@ -53,22 +54,28 @@ def take(train: Callable[..., Any], settings: Mapping[str, Any], file: Path) -> 
 
 
 def operators(comparison: Comparison) -> list[str]:
-    """The operators that asked for the allocation which the prediction has not, the innermost first."""
+    """The operators that asked for the allocation which the prediction has not, with overloads, the innermost first."""
     if comparison.parted is None:
         return []
     replay = comparison.first.replay
     entry = replay.snapshot.trace[replay.order[comparison.parted].begin - 1]
-    innermost, outermost, _ = label(entry.get("frames", ()))
-    return [name for name in dict.fromkeys((innermost, outermost)) if name and not name.startswith("empty")]
+    return [name for name in dict.fromkeys(operators_in(entry.get("frames", ()))) if not name.startswith("empty")]
 
 
 def rules(operator: str) -> Iterator[str]:
-    """Each line of the virtual GPU that names an operator."""
-    named = re.compile(rf"aten\.{operator}\b")
-    for file in sorted((ROOT / "memlab" / "vgpu").rglob("*.py")):
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            if named.search(line):
-                yield f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
+    """Yield each line that names an operator, ``var`` or ``var_correction``, in the file that has its rule."""
+    for kind in table.KINDS:
+        for packet in kind.RULES:
+            name = packet.__name__
+            if operator in {name, *(f"{name}_{overload}" for overload in packet.overloads())}:
+                yield from _lines(Path(kind.__file__), name)
+
+
+def _lines(file: Path, name: str) -> Iterator[str]:
+    named = re.compile(rf"aten\.{name}\b")
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if named.search(line):
+            yield f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
 
 
 def main(name: str) -> None:

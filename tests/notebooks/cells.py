@@ -26,6 +26,18 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 SOLUTIONS = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
 
 
+def notebook_named(name: str) -> Path:
+    """Return the notebook of this file name, or of this number, as in ``13b``.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    for path in NOTEBOOKS:
+        if name in (path.stem.partition("_")[0], path.stem, path.name) or Path(name).resolve() == path:
+            return path
+    sys.exit(f"{name!r} is no notebook: give one of {', '.join(path.stem for path in NOTEBOOKS)}.")
+
+
 def code_cells(notebook: Path, section: str | None = None) -> list[str]:
     """The sources of the code cells, or of those alone that stand below a heading which ends with ``section``."""
     found, inside = [], section is None

@@ -9,7 +9,7 @@ from typing import Any
 from IPython.display import Markdown
 
 from tests.notebooks.branches import branches
-from tests.notebooks.cells import changes, code_cells, needed, run
+from tests.notebooks.cells import changes, code_cells, needed, notebook_named, run
 from tests.notebooks.repeats import spared
 
 
@@ -30,4 +30,4 @@ def verdicts(notebook: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(verdicts(Path(sys.argv[1])), indent=1))
+    print(json.dumps(verdicts(notebook_named(sys.argv[1])), indent=1))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.notebooks.cells import NOTEBOOKS, rewrite
+from tests.notebooks.cells import NOTEBOOKS, notebook_named, rewrite
 
 DEPTH = "## Going deeper"
 # What only puts a table or a sentence together; so do lines with an f-string, or with
@@ -210,7 +210,9 @@ def _fold(paths: Sequence[Path]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.notebooks.form", description="The form of notebooks.")
-    parser.add_argument("notebooks", nargs="*", type=Path, default=NOTEBOOKS, help="files (default: all notebooks)")
+    parser.add_argument(
+        "notebooks", nargs="*", type=notebook_named, default=NOTEBOOKS, help="their numbers or files (default: all)"
+    )
     parser.add_argument("--fold", action="store_true", help="mark in their files what is folded when they are opened")
     options = parser.parse_args()
     (_fold if options.fold else _print_figures)(sorted(options.notebooks))

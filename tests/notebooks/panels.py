@@ -14,7 +14,7 @@ import torch
 from memlab import Lab
 from memlab.lab.choices import Choice, Doubling, OneOf, Switch
 from memlab.lab.ranks import WORLD_SIZE
-from tests.notebooks.cells import code_cells, needed, run
+from tests.notebooks.cells import code_cells, needed, notebook_named, run
 
 STEPS = 2
 ENOUGH = 60  # seconds for a prediction
@@ -122,4 +122,4 @@ def faults(notebook: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(faults(Path(sys.argv[1]))))
+    print("\n".join(faults(notebook_named(sys.argv[1]))))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.notebooks.branches import branches
-from tests.notebooks.cells import changes, code_cells, needed, run
+from tests.notebooks.cells import changes, code_cells, needed, notebook_named, run
 from tests.notebooks.repeats import spared
 
 
@@ -29,4 +29,4 @@ def outcomes(notebook: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(outcomes(Path(sys.argv[1])), indent=1))
+    print(json.dumps(outcomes(notebook_named(sys.argv[1])), indent=1))

@@ -7,7 +7,7 @@ lowest.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -84,10 +84,15 @@ def distill(
     }
 
 
-def label(frames: Iterable[dict[str, Any]]) -> tuple[str, str, str]:
+def operators_in(frames: Iterable[dict[str, Any]]) -> list[str]:
+    """The operators of a C++ stack, the innermost first."""
+    return [match[1] for frame in frames if (match := _OPERATOR.match(frame["name"]))]
+
+
+def label(frames: Sequence[dict[str, Any]]) -> tuple[str, str, str]:
     """The innermost operator, the outermost and the autograd node of a C++ stack, each ``""`` where there is none."""
     names = [frame["name"] for frame in frames]
-    operators = [match[1] for name in names if (match := _OPERATOR.match(name))]
+    operators = operators_in(frames)
     node = next((match[1] for name in names if (match := _NODE.match(name))), "")
     innermost, outermost = (operators[0], operators[-1]) if operators else ("", "")
     before = names[: next((i for i, name in enumerate(names) if _OPERATOR.match(name)), len(names))]
