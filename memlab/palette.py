@@ -3,7 +3,7 @@
 from memlab.categories import Category
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart
-# (https://jfly.uni-koeln.de/color/). They are eight: wine is Paul Tol's (https://sronpersonalpages.nl/~pault/).
+# (https://jfly.uni-koeln.de/color/). They are eight: WINE is Paul Tol's (https://sronpersonalpages.nl/~pault/).
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#000000",
     "#E69F00",
@@ -14,7 +14,7 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#D55E00",
     "#CC79A7",
 )
-GREY = "#999999"
+GREY, WINE = "#999999", "#882255"
 
 CATEGORY_COLORS = {
     Category.PARAMETER: BLUE,
@@ -23,7 +23,7 @@ CATEGORY_COLORS = {
     Category.GRADIENT: ORANGE,
     Category.INPUT: SKY,
     Category.HELD: BLACK,
-    Category.COMMUNICATION: "#882255",
+    Category.COMMUNICATION: WINE,
     Category.ACTIVATION: VERMILION,
     Category.RECOMPUTED: PURPLE,
     Category.TEMPORARY: GREY,

@@ -52,7 +52,7 @@ class Range(Choice):
 
     @property
     def first(self) -> float:
-        """The lowest."""
+        """The value that a panel begins with: the lowest."""
         return self.low
 
     def check(self, value: Any) -> None:

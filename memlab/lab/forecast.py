@@ -104,7 +104,7 @@ class Forecast:
         return known.trace if known is not None else None
 
     def leave(self) -> None:
-        """Something else is about to be shown."""
+        """Forget what is on show, because something else is about to be, and tell that no answer is awaited."""
         with self._lock:
             self._on_show = None
             self._answered()

@@ -53,7 +53,7 @@ class View:
 
     @property
     def heading(self) -> str:
-        """The settings."""
+        """The settings on show, as the panel's heading."""
         return heading(self.trace, self.names, self.model)
 
     def to_plain(self, *, workspace: bool = True) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Edits:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The context."""
+        """``with`` this, the edits are in force."""
         if not self._names:
             yield
             return

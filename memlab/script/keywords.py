@@ -49,7 +49,7 @@ class Keywords:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The context."""
+        """``with`` this, keywords of the script's calls are seen, and those that were chosen replaced."""
         finder = _Imported(TRAINER_ARGUMENTS, self._follow_trainers)
         sys.meta_path.insert(0, finder)
         try:

@@ -108,7 +108,7 @@ def _accelerate_launch(words: list[str]) -> Launch:
             started(Launch(_command(args.training_script, args.training_script_args, args.module)), env)
 
         def wait(self) -> None:
-            """It is over."""
+            """Return at once: the process of a launch that is read only has ended."""
 
     changes = [
         (subprocess, "Popen", Alone),

@@ -49,7 +49,7 @@ class Steps:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """The context."""
+        """``with`` this, the steps of optimizers are seen."""
         with Patches(self._changes):
             try:
                 yield

@@ -47,7 +47,7 @@ class Until:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """The context."""
+        """``with`` this, the script is followed to its milestone."""
         with Patches(self._changes):
             if self.milestone == "saved":
                 yield

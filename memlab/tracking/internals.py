@@ -12,12 +12,14 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from memlab.versions import CHECKED
+
 try:
     from torch.utils._python_dispatch import TorchDispatchMode
 except ImportError as error:  # nothing can be seen without it
     raise ImportError(
         f"torch {torch.__version__} has no torch.utils._python_dispatch.TorchDispatchMode, by which memlab sees every "
-        "operator: install a torch from 2.11 to 2.15."
+        f"operator: install a torch that memlab was checked with, {CHECKED}."
     ) from error
 
 try:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from memlab.errors import NoVirtualGpu, Unpredictable
+from memlab.versions import CHECKED
 from memlab.vgpu.versions import TORCH
 
 try:
@@ -62,7 +63,7 @@ try:
 except (ImportError, AttributeError) as error:
     raise NoVirtualGpu(
         f"torch {torch.__version__} lacks what the virtual GPU needs ({error}): "
-        "install a torch that memlab was checked with, 2.11 to 2.15. measure still works."
+        f"install a torch that memlab was checked with, {CHECKED}. measure still works."
     ) from None
 
 # PyTorch's switches in torch_c: those of torch.nn.attention.sdpa_kernel by what reads each and what sets it, others by

@@ -11,7 +11,6 @@ from memlab.nets.llama import SwiGLU
 
 from . import alone
 
-ROUTING = ["learned", "balanced", "all to rank 0"]
 # Jiang et al. 2024: 46,702,792,704 weights with 8 experts.
 MIXTRAL = {"depth": 32, "width": 4096, "heads": 32, "kv_heads": 8, "hidden": 14_336}
 MIXTRAL |= {"vocabulary": 32_000, "tied": False, "base": 1e6}

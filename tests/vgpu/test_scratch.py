@@ -11,7 +11,7 @@ from memlab.vgpu.scratch import cublas
 from memlab.vgpu.scratch.cublas import cublas_workspace
 from memlab.vgpu.scratch.reduction import buffers
 from memlab.vgpu.scratch.rule import RESULT
-from memlab.vgpu.scratch.table import RULES, scratch
+from memlab.vgpu.scratch.table import scratch
 from tests.allocator.test_real_traces import FOLDER
 
 aten = torch.ops.aten
@@ -103,7 +103,3 @@ def test_cublas_takes_the_workspaces_that_cards_took():
 def test_the_workspace_of_newer_cards_follows_the_version(card, version, expected, monkeypatch):
     monkeypatch.setattr(cublas, "TORCH", version)
     assert cublas_workspace(find_card(card)) == expected
-
-
-def test_every_rule_is_for_an_operator_that_there_is():
-    assert all(packet.overloads() for packet in RULES)

@@ -27,7 +27,7 @@ def choose_attention(
     """The backend that CUDA would choose on that card: a number of ``torch.nn.attention.SDPBackend``.
 
     The rules are those of ``native/transformers/cuda/sdp_utils.cpp``: of the backends that are allowed, in
-    order of priority, the first that can. cuDNN comes first on sm_90 and sm_100.
+    order of priority, the first that can. cuDNN comes first on sm_90, sm_100 and sm_103.
 
     Raises:
         RuntimeError: what PyTorch raises where none of those that are allowed can.

@@ -10,7 +10,7 @@ from memlab.vgpu.cards import Card
 from memlab.vgpu.scratch.rule import RESULT, Result, Rule, Step
 
 aten = torch.ops.aten
-HOPPER, BLACKWELL = 90, 100
+HOPPER, SM_100 = 90, 100
 WIDE_SHARED_MEMORY = (80, 90, 100, 103)  # 160 KiB a multiprocessor and more; the other cards since sm_86 have 100
 
 
@@ -53,7 +53,7 @@ def _flash_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # query head.
     query, key = given.query, given.key
     batch, heads, length, width = query.shape
-    copies = [_bytes(tensor) for tensor in (given.grad_out, given.out) if not tensor.transpose(1, 2).is_contiguous()]
+    copies = [tensor.nbytes for tensor in (given.grad_out, given.out) if not tensor.transpose(1, 2).is_contiguous()]
     rows = 4 * batch * heads * -(-length // 128) * 128
     groups = [query.element_size() * batch * heads * key.shape[2] * width] * 2 if key.shape[1] != heads else []
     return *copies, RESULT, rows, rows * _rounded(width), *groups
@@ -63,7 +63,7 @@ def _efficient_forward(card: Card, given: Arguments, out: Any) -> Iterable[Step]
     # _efficient_attention_forward: the state of the random numbers comes first, where it is on the card. Where a row of
     # the result is too wide to be kept in half precision, it is summed in float32.
     wide = out[0].element_size() < 4 and given.value.shape[-1] > 128
-    return Result(2), Result(3), RESULT, *([2 * _bytes(out[0])] if wide else [])
+    return Result(2), Result(3), RESULT, *([2 * out[0].nbytes] if wide else [])
 
 
 def _efficient_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
@@ -74,11 +74,11 @@ def _efficient_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step
     batch, heads, length, _ = query.shape
     sums = 4 * batch * heads * length
     workspace = batch * heads * _efficient_workspace(card, query, key, given.value)
-    copies = [] if gradient.transpose(1, 2).is_contiguous() else [_bytes(gradient)]
-    groups = [_bytes(query) // length * key.shape[2]] * 2 if key.shape[1] != heads else []
+    copies = [] if gradient.transpose(1, 2).is_contiguous() else [gradient.nbytes]
+    groups = [query.nbytes // length * key.shape[2]] * 2 if key.shape[1] != heads else []
     if query.element_size() < 4:
         return *copies, RESULT, *groups, sums, workspace
-    product = _bytes(gradient)
+    product = gradient.nbytes
     again = [sums, -sums] if heads > 1 and length > 1 else []  # the sums, with heads before tokens
     return *copies, RESULT, *groups, product, sums, *again, -product, workspace
 
@@ -97,14 +97,14 @@ def _cudnn_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     query, key = given.query, given.key
     batch, heads, length, width = query.shape
     rows = 4 * batch * heads
-    # The row sums of softmax's backward and a float32 gradient of the queries; where the kernel is not of Hopper or of
-    # Blackwell (whose is for more than 128 tokens) another of these, of whole blocks of 8 queries. With fewer key
+    # The row sums of softmax's backward and a float32 gradient of the queries; where the kernel is not that of Hopper
+    # or of sm_100 (which is for more than 128 tokens) another of these, of whole blocks of 8 queries. With fewer key
     # heads, gradients of keys and values for each query head.
     grouped = key.shape[1] != heads
     size = rows * length * (1 + width)
     if card.sm == HOPPER:
         size += 256
-    elif card.sm == BLACKWELL and min(length, key.shape[2]) > 128:
+    elif card.sm == SM_100 and min(length, key.shape[2]) > 128:
         size += 128 if grouped else 0
     else:
         size += rows * -(-length // 8) * 8 * width + 128
@@ -140,10 +140,6 @@ def _efficient_tile(card: Card, half: bool, width: int) -> tuple[int, int, bool]
     if wide:
         return 128, 128, False
     return (64, 64, True) if card.sm > 80 and width > 96 else (128, 64, False)
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 RULES: dict[object, Rule] = {

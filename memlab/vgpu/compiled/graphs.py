@@ -206,7 +206,7 @@ class Graph:
         self._captured = self._graphs.capture()
 
     def capture_end(self) -> None:
-        """It is done."""
+        """End the recording; the graph keeps its pool."""
         assert self._pool is not None
         self._graphs.end_capture()
         self._graphs.end(CARD.index, self._pool)

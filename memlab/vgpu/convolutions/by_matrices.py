@@ -15,7 +15,7 @@ from memlab.vgpu.convolutions.work import Work
 
 
 def forward(work: Work, x: View, w: View, y: View, settings: Settings) -> None:
-    """The result."""
+    """Hold and free what the forward pass does."""
     x, w = work.in_format(x, False), work.in_format(w, False)
     if settings.groups == 1:
         with work.scope():

@@ -59,11 +59,6 @@ def running_sum(count: int, element: int) -> int:
     return aliased(state * (-(-count // tile) + PADDING), 1)
 
 
-def runs(card: Card, count: int, element: int) -> int:
-    """Bytes for sums among neighbours that are equal, of four or eight bytes."""
-    return running_sum(count, element)
-
-
 def unique(count: int) -> int:
     """Bytes to drop what equals its neighbour."""
     return aliased(8 * (-(-count // 640) + PADDING), 1)

@@ -101,7 +101,8 @@ def _is_fit(matrix: torch.Tensor) -> bool:
     return down == 1 and along >= max(1, rows)
 
 
-def _of_vectors(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+def _workspace_alone(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
+    # Solvers, too: apply_triangular_solve (BatchLinearAlgebraLib.cpp) works in the result's memory; others end so.
     return cublas(card)
 
 
@@ -119,17 +120,12 @@ def _int_mm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     return cublas(card) if TORCH < (2, 13) else ()
 
 
-def _solution(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
-    # apply_triangular_solve (BatchLinearAlgebraLib.cpp): in the result's memory, by cuBLAS; others end with one
-    return cublas(card)
-
-
 RULES: dict[object, Rule] = {
-    aten.linalg_solve_triangular: _solution,
-    aten.triangular_solve: _solution,
-    aten.linalg_lu_solve: _solution,
-    aten.linalg_inv_ex: _solution,
-    aten._linalg_solve_ex: _solution,
+    aten.linalg_solve_triangular: _workspace_alone,
+    aten.triangular_solve: _workspace_alone,
+    aten.linalg_lu_solve: _workspace_alone,
+    aten.linalg_inv_ex: _workspace_alone,
+    aten._linalg_solve_ex: _workspace_alone,
     aten.mm: _product("self", "mat2"),
     aten.bmm: _bmm,
     aten.addmm: _addmm,
@@ -142,5 +138,5 @@ RULES: dict[object, Rule] = {
     aten._scaled_mm: _scaled_mm,
     aten._int_mm: _int_mm,
     aten._grouped_mm: _grouped_mm,
-    **dict.fromkeys((aten.mv, aten.addmv, aten.addmv_, aten.dot, aten.vdot), _of_vectors),
+    **dict.fromkeys((aten.mv, aten.addmv, aten.addmv_, aten.dot, aten.vdot), _workspace_alone),
 }

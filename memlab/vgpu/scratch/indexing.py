@@ -158,7 +158,7 @@ def _sorted_sums(
         yield gradient.numel() * gradient.element_size()
     yield from (size, size, size, sort, -sort, -size)
     if scaled:
-        runs = cub.runs(card, count, index)
+        runs = cub.running_sum(count, index)
         yield from (size, runs, -runs, runs, -runs)
     first, sums = cub.unique_by_key(card, count, index), cub.running_sum(segments, index)
     yield from (RESULT, size, 8, size, first, -first, -size)

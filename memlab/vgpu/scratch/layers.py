@@ -19,10 +19,6 @@ from memlab.vgpu.versions import TORCH
 aten = torch.ops.aten
 
 
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 def _group_norm(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # GroupNormKernelImplInternal: a factor and a term for each channel of each image
     factors = 4 * given.N * given.C
@@ -39,12 +35,12 @@ def _group_norm_backward(card: Card, given: Arguments, out: Any) -> Iterable[Ste
 
 def _im2col(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # im2col_out_cuda_template: the result begins as large as the input
-    return _bytes(given.self), *copies(given.self), RESULT
+    return given.self.nbytes, *copies(given.self), RESULT
 
 
 def _roll(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # roll_common: a dimension after the other, and what each gives is kept to the end; roll_cuda takes it contiguous
-    size, copy, times = _bytes(given.self), copies(given.self), len(given.dims)
+    size, copy, times = given.self.nbytes, copies(given.self), len(given.dims)
     if times < 2:
         return *copy, RESULT
     return *copy, size, *(-size for size in copy), *[size] * (times - 2), RESULT
@@ -52,7 +48,7 @@ def _roll(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
 
 def _is_infinite(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # isinf (TensorCompare.cpp) compares the magnitude
-    return (_bytes(given.self), RESULT) if given.self.is_floating_point() else ()
+    return (given.self.nbytes, RESULT) if given.self.is_floating_point() else ()
 
 
 def _unfold_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
@@ -76,7 +72,7 @@ def _running(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
 
 def _absolute(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # unary_op_impl_with_complex_to_float_out: the kernel gives complex numbers
-    return (RESULT, _bytes(given.self)) if given.self.is_complex() else ()
+    return (RESULT, given.self.nbytes) if given.self.is_complex() else ()
 
 
 def _distances(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
@@ -97,7 +93,7 @@ def _batches(*sides: torch.Tensor) -> Iterable[int]:
 def _by_a_product(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     """``_euclidean_dist``: squares summed, and each side with two columns more."""
     width = given.x1.element_size()
-    sides = [(_bytes(tensor), width * tensor.numel() // max(tensor.shape[-1], 1)) for tensor in (given.x1, given.x2)]
+    sides = [(tensor.nbytes, width * tensor.numel() // max(tensor.shape[-1], 1)) for tensor in (given.x1, given.x2)]
     (one, one_rows), (two, two_rows) = sides
     yield from (one, one_rows, -one, one_rows, two, two_rows, -two, two_rows)
     yield from (one, one + 2 * one_rows, -one_rows, -one_rows, -one, two + 2 * two_rows, -two_rows, -two_rows, RESULT)
@@ -123,7 +119,7 @@ def _multinomial(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # and no row zero. With it (multinomial_with_replacement_kernel_impl) copies: as given, in parts of one, and summed;
     # one less since 2.15.
     tensor, count = given.self, given.num_samples
-    width, size = tensor.element_size(), _bytes(tensor)
+    width, size = tensor.element_size(), tensor.nbytes
     rows = tensor.numel() // tensor.shape[-1]
     if given.replacement and count > 1:
         buffer = [cub.running_sum(tensor.numel(), width)] if rows == 1 and width in (4, 8) else []
@@ -151,9 +147,9 @@ def _segments_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]
 def _bounds(lengths: torch.Tensor | None, offsets: torch.Tensor | None) -> Iterable[int]:
     """Return the allocations of the segments' bounds: lengths summed from a zero, or lengths from the offsets."""
     if lengths is None:
-        return () if offsets is None else (_bytes(offsets) - offsets.element_size(),)
+        return () if offsets is None else (offsets.nbytes - offsets.element_size(),)
     width = lengths.element_size()
-    size, buffer = _bytes(lengths) + width, cub.running_sum(lengths.numel(), width)
+    size, buffer = lengths.nbytes + width, cub.running_sum(lengths.numel(), width)
     return width, size, -width, buffer, -buffer
 
 
@@ -188,7 +184,7 @@ def _scatter_mean(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # scatter_reduce_two: counts by ones, and which are none
     if given.reduce != "mean":
         return ()
-    return RESULT, _bytes(given.src), _bytes(out), out.numel()
+    return RESULT, given.src.nbytes, out.nbytes, out.numel()
 
 
 def _masked_scatter(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
@@ -254,7 +250,7 @@ def _counts(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
 
 
 def _dirichlet(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
-    return RESULT, _bytes(out) // max(out.shape[-1], 1)  # _s_dirichlet_cuda: gamma variates, and their sums
+    return RESULT, out.nbytes // max(out.shape[-1], 1)  # _s_dirichlet_cuda: gamma variates, and their sums
 
 
 def _affine_grid(card: Card, given: Arguments, out: Any) -> Iterable[Step]:

@@ -15,10 +15,6 @@ aten = torch.ops.aten
 NONE = 0  # at::Reduction
 
 
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 def _reduced_beside(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # mse_loss_out, smooth_l1_loss_out: the result has room for the whole loss, but that is made beside it
     if given.reduction == NONE:
@@ -45,16 +41,16 @@ def _reduced_inside(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
 
 def _soft_margin_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # soft_margin_loss_backward_out: -target, its product with the input, and exp of that
-    size = _bytes(given.self)
+    size = given.self.nbytes
     return size, size, size, -size, -size, RESULT
 
 
 def _logits(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # binary_cross_entropy_with_logits: the log-sigmoid, 1 - target, and with weights of the positive class theirs
-    size, weight = _bytes(given.self), given.pos_weight
+    size, weight = given.self.nbytes, given.pos_weight
     yield from (size,)
     if weight is not None:
-        yield from (_bytes(weight), size, -_bytes(weight), -size)
+        yield from (weight.nbytes, size, -weight.nbytes, -size)
     if given.reduction == NONE:
         yield RESULT
     else:
@@ -92,7 +88,7 @@ def _ctc(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
 def _ctc_backward(card: Card, given: Arguments, out: Any) -> Iterable[Step]:
     # ctc_loss_backward_gpu_template: as before, and a state of its own like the forward pass's
     size = 8 * given.log_probs.shape[1]
-    return size, size, size, _bytes(given.log_alpha), RESULT
+    return size, size, size, given.log_alpha.nbytes, RESULT
 
 
 RULES: dict[object, Rule] = {
