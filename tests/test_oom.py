@@ -8,6 +8,7 @@ from memlab.oom import OutOfMemory, asked_bytes, cuda_message, is_out_of_memory
 
 SAID = [
     ("CUDA out of memory. Tried to allocate 12.00 MiB. GPU 0 has a total capacity of 14.56 GiB.", 12 * 2**20),
+    ("CUDA out of memory. Tried to allocate 512.00 KiB. GPU 0 has a total capacity of 14.56 GiB.", 512 * 2**10),
     ("[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: "
      "you tried to allocate 96 bytes. Error code 12 (Cannot allocate memory)", 96),
     ("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call", None),

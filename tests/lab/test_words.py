@@ -100,3 +100,16 @@ def test_much_reserved_memory_that_tensors_never_fill_is_explained(idle, is_told
     said = prediction_summary(trace)
     assert ("2.40 GiB more than tensors take at once: free blocks of other sizes or streams." in said) is is_told
     assert "PyTorch would reserve" in said
+
+
+@pytest.mark.parametrize(
+    "name", ["A100-40GB", "H100", "L4", "RTX 4090", "80 GiB sm_90", "11 GiB sm_75", "18 GiB sm_86"]
+)
+def test_a_name_that_begins_with_a_vowels_sound_gets_an(name):
+    on_a_card = replace(MEASURED, source="predicted", device=name)
+    assert f"predicted for an {name}" in prediction_summary(on_a_card)
+
+
+@pytest.mark.parametrize("name", ["T4", "V100", "B200", "15 GiB sm_75", "24 GiB sm_86"])
+def test_others_get_a(name):
+    assert f"predicted for a {name}" in prediction_summary(replace(MEASURED, source="predicted", device=name))

@@ -55,7 +55,9 @@ def in_a_process(module: str, *arguments: Path | str) -> None:
         CalledProcessError: it failed.
     """
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks")))
-    environment = os.environ | {"MEMLAB_SIZE": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    ours = {"MEMLAB_SIZE": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    ours["MEMLAB_LOGBOOK"] = str(PANELS / "logbook.jsonl")  # not that of whoever builds
+    environment = os.environ | ours
     subprocess.run([sys.executable, "-m", module, *arguments], check=True, env=environment, cwd=ROOT)
 
 

@@ -165,3 +165,4 @@ def test_of_cards_with_the_same_chip_the_name_decides():
     chip = (80, 108, CARDS["A100-40GB"].capacity)
     assert card_like("NVIDIA A100-PCIE-40GB", *chip) is CARDS["A100-PCIe-40GB"]
     assert card_like("GRID A100X-40C", *chip) is CARDS["A100-40GB"]
+    assert card_like("half of one", 80, 108, CARDS["A100-40GB"].capacity // 2) is None
