@@ -107,9 +107,9 @@ def test_much_reserved_memory_that_tensors_never_fill_is_explained(idle, is_told
 )
 def test_a_name_that_begins_with_a_vowels_sound_gets_an(name):
     on_a_card = replace(MEASURED, source="predicted", device=name)
-    assert f"predicted for an {name}" in prediction_summary(on_a_card)
+    assert f"Predicted for an {name}" in prediction_summary(on_a_card)
 
 
 @pytest.mark.parametrize("name", ["T4", "V100", "B200", "15 GiB sm_75", "24 GiB sm_86"])
 def test_others_get_a(name):
-    assert f"predicted for a {name}" in prediction_summary(replace(MEASURED, source="predicted", device=name))
+    assert f"Predicted for a {name}" in prediction_summary(replace(MEASURED, source="predicted", device=name))
