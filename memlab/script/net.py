@@ -15,10 +15,9 @@ from pathlib import PurePath
 from typing import Any
 
 from memlab.errors import Refused
-from memlab.script.overlay import Overlay
+from memlab.script.overlay import WRITING, Overlay
 from memlab.vgpu.cudnn import __name__ as CUDNN  # the process in which a prediction itself asks cuDNN
 
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FILES = ("os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.chown", "os.utime", "os.setxattr")
 _TWO_FILES = ("os.rename", "os.link", "os.symlink")
 _PROGRAMS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile", "pty.spawn")
@@ -82,7 +81,7 @@ class Net:
             check(*args)
 
     def _open(self, path: Any, mode: str | None, flags: int) -> None:
-        if flags & _WRITING:
+        if flags & WRITING:
             self._file(path)
 
     def _file(self, path: Any, *args: Any) -> None:

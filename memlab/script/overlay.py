@@ -26,7 +26,7 @@ _READING = ("stat", "lstat", "access", "readlink", "statvfs", "chdir", "getxattr
 _CHANGING = ("utime", "chmod", "chown", "lchown", "setxattr", "truncate")
 _PASSED = ("/dev", "/proc", "/sys")  # devices, what the kernel says of the process: no files
 _MEMLABS = disk_cache.folder()  # what a prediction itself keeps, whatever is predicted: answers of cuDNN
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 _real = SimpleNamespace(**vars(os), open_file=io.open)
 
@@ -154,7 +154,7 @@ class Overlay:
         return _real.open_file(found, mode, *args, **kwargs)
 
     def _os_open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        if dir_fd is not None or not flags & _WRITING:
+        if dir_fd is not None or not flags & WRITING:
             return _real.open(self._seen(path), flags, mode, dir_fd=dir_fd)
         is_new = flags & os.O_CREAT and flags & os.O_EXCL
         return _real.open(self._new(path) if is_new else self._written(path, keep=not flags & os.O_TRUNC), flags, mode)
