@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from memlab.categories import Phase
 from memlab.drawings.steps import frame_step
 from memlab.palette import CATEGORY_COLORS, INK, PHASE_SHADE, QUIET_INK
-from memlab.plots import SMALL, Picture, draw_legend, sources
+from memlab.plots import SMALL, Picture, sources
 from memlab.trace import Category, Trace
 from memlab.units import format_bytes
 
@@ -54,13 +54,13 @@ def spans(traces: Mapping[str, Trace], *, names: Mapping[str, str], title: str, 
         frame_step(axes, name, trace, longest)
     for category in sorted({one.category for one in chain.from_iterable(found.values())}, key=COMPUTED.index):
         every[0].barh(0, 0, color=CATEGORY_COLORS[category], alpha=0.85, label=category.plural)
-    draw_legend(picture)
     every[0].set_yticks(range(len(rows)), rows, fontsize=SMALL)
     every[0].set_ylim(len(rows) - 0.4, -1.3)
     picture.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
     largest = max(one.bytes for of_run in found.values() for one in of_run)
     note = f"each bar is a tensor of up to {format_bytes(largest)}; dotted: the peak; {sources(traces.values())}"
-    picture.supxlabel(note, x=0.01, ha="left", fontsize=SMALL, color=QUIET_INK)
+    look: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "alignment": "left", "frameon": False}
+    picture.legend(*every[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, title=note, **look)
     return picture
 
 
