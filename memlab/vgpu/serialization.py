@@ -11,6 +11,7 @@ buffer, which is put back in the end. So such a file may be copied, and a buffer
 import copy
 import io
 import os
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ def save(real_save: Callable[..., Any]) -> Callable[..., Any]:
         storages: dict[int, torch.Tensor] = {}
         files = current().files
         number = str(len(files)).encode()
-        files[_name(f)] = files[number] = (f, tree_map(lambda leaf: _to_disk(leaf, storages), obj))
+        files[_name(f)] = files[number] = (_reference(f), tree_map(lambda leaf: _to_disk(leaf, storages), obj))
         if isinstance(f, io.BytesIO):
             current().undo.callback(_put_back, f, f.getvalue(), f.tell())
             f.write(_KEPT + number)
@@ -111,7 +112,17 @@ def load_safetensors(real_load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _name(f: Any) -> Any:
-    return os.path.abspath(os.fspath(f)) if isinstance(f, str | os.PathLike) else id(f)
+    """Return the path of a file, or of what is open if it has one, else the identity of what is open."""
+    path = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
+    return os.path.abspath(os.fspath(path)) if isinstance(path, str | os.PathLike) else id(f)
+
+
+def _reference(f: Any) -> Callable[[], Any]:
+    """Return what gives the file while it lives: one that is kept alive would be closed later than by PyTorch alone."""
+    try:
+        return weakref.ref(f)
+    except TypeError:
+        return lambda: f
 
 
 def _put_back(buffer: io.BytesIO, before: bytes, place: int) -> None:
@@ -129,7 +140,11 @@ def _kept(f: Any, prediction: Prediction) -> Any:
         beginning = _beginning(f)
     if beginning.startswith(_KEPT):
         return beginning.removeprefix(_KEPT)
-    return _name(f) if _name(f) in prediction.files else None
+    name = _name(f)
+    if name not in prediction.files:
+        return None
+    reference, _ = prediction.files[name]
+    return name if isinstance(name, str) or reference() is f else None
 
 
 def _beginning(f: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import weakref
 from functools import partial
 
 import numpy as np
@@ -201,6 +202,33 @@ def test_what_was_saved_is_loaded_to_the_card_again(tmp_path):
     devices, held = seen(work)
     assert devices == [CARD] * 2
     assert held == 4 * WEIGHTS
+
+
+def test_what_was_saved_to_an_open_file_is_found_by_its_path(tmp_path):
+    def train(device):
+        with open(tmp_path / "new.pt", "wb") as file:
+            torch.save({"weight": torch.ones(256, 256, device=device)}, file)
+        yield
+        weight = torch.load(tmp_path / "new.pt", map_location=device)["weight"]
+        yield
+        assert weight.device.type == "cuda"
+
+    assert predict(train, steps=2).steps[1].peak_allocated == 4 * 256 * 256
+
+
+def test_an_open_file_is_not_kept_alive():
+    class Written(io.RawIOBase):
+        def write(self, data):
+            return len(data)
+
+    def save(device):
+        file = Written()
+        torch.save(torch.ones(4, device=device), file)
+        written = weakref.ref(file)
+        del file
+        return written()
+
+    assert seen(save) is None
 
 
 def test_what_was_saved_is_found_in_another_folder_by_a_relative_path(tmp_path, monkeypatch):
