@@ -30,6 +30,7 @@ TEXTS = (
         "notebooks/panel.png",
         "memlab/README.md",
         "memlab/vgpu/README.md",
+        "memlab/trace.schema.json",
     ),
     *("tests/EVIDENCE.md", "tests/recordings/accuracy.csv", "tests/standin/README.md"),
 )
