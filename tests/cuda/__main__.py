@@ -14,8 +14,8 @@ from tests.standin.build import NoStandIn, check_tools
 
 CARDS = ("T4", "A100-40GB", "H100")
 RECORDED = (*CARDS, "RTX 5090", "B200")
-PARTS = ("package", "notebooks", "recordings")
-QUICK_PARTS = ("package", "notebooks")
+CHECKED = ("package", "notebooks")
+PARTS = (*CHECKED, "recordings")  # which writes files: `make recordings`
 RANKS = "tests/cuda/test_ranks.py"
 SETTINGS, SNAPSHOTS, TRACES = (f"tests/cuda/test_{name}.py" for name in ("settings", "snapshots", "traces"))
 ON_THE_CARD = (
@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("--torch", required=True, metavar="X.Y.Z", help="the version, whose CUDA build is installed")
     default = f"(default: {' '.join(CARDS)}; of recordings {' '.join(RECORDED)})"
     parser.add_argument("--cards", nargs="+", metavar="CARD", help=default)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, help="(default: all)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help=f"(default: {' '.join(CHECKED)})")
     parser.add_argument("--quick", action="store_true", help="what runs with every submission: minutes, on a T4")
     asked = parser.parse_args()
     try:
@@ -71,8 +71,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     python = python_with_cuda(asked.torch)
-    parts = asked.parts or (QUICK_PARTS if asked.quick else PARTS)
-    cards = {"recordings": RECORDED} | dict.fromkeys(QUICK_PARTS, CARDS[:1] if asked.quick else CARDS)
+    cards = {"recordings": RECORDED} | dict.fromkeys(CHECKED, CARDS[:1] if asked.quick else CARDS)
+    parts = asked.parts or CHECKED
     wanted = [command(part, python, card, asked.quick) for part in parts for card in asked.cards or cards[part]]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         passed = list(pool.map(passes, wanted))
