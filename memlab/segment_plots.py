@@ -77,8 +77,10 @@ def segment_map(snapshot: Sequence[Mapping[str, Any]], *, title: str = "", asked
         return picture
     edges = [0.0, *accumulate(heights)]
     tall = sum(height >= THIN for height in heights)
-    _draw_blocks(axes, rows[:tall], edges[: tall + 1], rows[0]["total_size"])
-    _draw_thin_blocks(axes, rows[tall:], edges[tall:], is_named=not tall)
+    if tall:
+        _draw_blocks(axes, rows[:tall], edges[: tall + 1])
+    if tall < len(rows):
+        _draw_thin_blocks(axes, rows[tall:], edges[tall:], is_named=not tall)
     _name_rows(axes, rows, edges)
     _segment_axes(axes, max(rows[0]["total_size"], asked), edges[-1])
     if asked:
@@ -117,12 +119,12 @@ def _is_free(block: Mapping[str, Any]) -> bool:
     return block["state"] == "inactive"
 
 
-def _draw_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[float], longest: int) -> None:
+def _draw_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> None:
     """Every block in its row, each row with a line around it and a gap below; narrow blocks without borders."""
     inner = [(middle - 0.36 * height, middle + 0.36 * height) for middle, height in _places(edges)]
     for state, style in BLOCK_STYLES.items():
         boxes = _boxes(rows, inner, state)
-        borders = [0 if right - left < longest / 100 else 0.7 for (left, _), (right, _), *_ in boxes]
+        borders = [0 if right - left < rows[0]["total_size"] / 100 else 0.7 for (left, _), (right, _), *_ in boxes]
         axes.add_collection(PolyCollection(boxes, label=state, linewidths=borders or [0], **style))
     lines: dict[str, Any] = {"facecolor": "none", "edgecolor": QUIET_INK, "linewidth": 0.7}
     for segment, (top, bottom) in zip(rows, inner, strict=True):
@@ -131,8 +133,6 @@ def _draw_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[
 
 def _draw_thin_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[float], *, is_named: bool) -> None:
     """Every block in its row, without gaps, borders and hatches, which would hide more than they show."""
-    if not rows:
-        return
     for state, style in BLOCK_STYLES.items():
         look = style | {"hatch": None, "antialiased": False}
         boxes = _boxes(rows, list(pairwise(edges)), state)

@@ -235,6 +235,8 @@ def test_rows_too_narrow_for_text_are_named_together():
     assert texts(few).count("20.0 MiB") > 1
     assert texts(many)[:2] == ["100 of 20.0 MiB", "50 of 2.00 MiB"]
     assert many.get_figheight() < 8
+    for picture in (few, many):
+        assert [text.get_text() for text in picture.legends[0].get_texts()] == ["in use", "free"]
 
 
 def test_a_request_that_failed_is_drawn_above_the_segments():
