@@ -1,5 +1,6 @@
 """The panel: controls on the left, live pictures on the right, one sentence below."""
 
+import threading
 from collections.abc import Callable, Mapping
 from concurrent import futures
 from functools import partial
@@ -77,6 +78,8 @@ class Lab:
         )
         session = self.session
         self._first = (dict(session.screen.settings), session.model, session.gpu, session.budget)
+        # A run and its learner may change the screen at once: what is newest must be drawn last.
+        self._drawing = threading.RLock()
         session.screen.on_change = self._show
 
     def __getattr__(self, name: str) -> Any:
@@ -228,6 +231,20 @@ class Lab:
         """Bring the widgets, where there are any, up to date with an attribute of the screen."""
         if "_panel" not in vars(self):
             return
+        with self._drawing:
+            self._draw(name)
+        value = getattr(self.session.screen, name)
+        if name == "settings":
+            for setting, control in self._controls.items():
+                control.value = value[setting]
+        elif name == "model":
+            self._model_menu.value = value
+        elif name == "gpu":
+            self._card_menu.value = value
+        elif name == "recorded":
+            self._replay_menu.value = value if value in self.session.recorded else None
+
+    def _draw(self, name: str) -> None:
         screen = self.session.screen
         value = getattr(screen, name)
         if name in self._texts:
@@ -241,17 +258,8 @@ class Lab:
             self._picture.stale = bool(screen.pending) and screen.nearly is None
         elif name == "run":
             self._picture.run = value
-        elif name == "settings":
-            for setting, control in self._controls.items():
-                control.value = value[setting]
-        elif name == "model":
-            self._model_menu.value = value
-        elif name == "gpu":
-            self._card_menu.value = value
         elif name == "action":
             self._go.description = value
-        elif name == "recorded":
-            self._replay_menu.value = value if value in self.session.recorded else None
         elif name == "sentence":
             self._picture.sentence = value
             if self._is_used and not self._picture.is_alive:

@@ -5,7 +5,9 @@ import html
 import importlib
 import json
 import re
+import threading
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import ipywidgets as widgets
@@ -18,6 +20,7 @@ from memlab.errors import BadTrain, BadValue
 from memlab.lab import Lab, panel
 from memlab.lab.picture import Picture
 from memlab.lab.questions import questions
+from memlab.lab.screen import View
 from memlab.vgpu import CARDS
 from tests.lab.loops import Slow, SlowToRun, train
 from tests.waiting import SOON, wait_for
@@ -53,6 +56,35 @@ def test_before_anything_happens_the_panel_says_what_can():
     assert lab.trace is None
     assert shown(lab, "status") == "Ready: Run trains 5 steps."
     assert shown(lab, "sentence").startswith("Move a slider to see")
+
+
+def test_what_is_shown_last_is_drawn_last_whoever_shows_it(monkeypatch):
+    """A replay, in the worker's thread, and a new budget, in the kernel's own."""
+    lab, is_drawing, goes_on = make(), threading.Event(), threading.Event()
+    lab._build()
+    lab.session.predict()
+    wait_for(lambda: drawn(lab) is not None)
+    of_step = View.to_plain
+
+    def slow(view, **options):
+        if threading.current_thread().name == "slow":
+            is_drawing.set()
+            goes_on.wait(SOON)
+        return of_step(view, **options)
+
+    monkeypatch.setattr(View, "to_plain", slow)
+    screen = lab.session.screen
+    first, second = (replace(screen.view, budget=budget) for budget in (1, 2))
+    one = threading.Thread(target=screen.look_at, args=(first,), name="slow")
+    other = threading.Thread(target=screen.look_at, args=(second,))
+    one.start()
+    assert is_drawing.wait(SOON)
+    other.start()
+    other.join(0.2)  # without a turn it would draw now, and the first after it
+    goes_on.set()
+    one.join()
+    other.join()
+    assert drawn(lab) == screen.picture()
 
 
 def test_run_moves_the_controls_shows_the_picture_and_gives_the_trace():
