@@ -1,4 +1,5 @@
-# `make lab` to learn, `make quick` while you change something, `make test` to check. All make .venv first if it is not there.
+# `make lab` to learn, `make quick` while you change something, `make test` to check.
+# All make .venv first if it is not there.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
@@ -79,8 +80,8 @@ bench: $(INSTALLED)
 bench-gpu: $(INSTALLED)
 	$(BIN)/python -m tests.bench.gpu
 
-# Runs every notebook, or with NOTEBOOK=06 one, and saves what it shows: figures and text, no widget state, no clock times. With one thread, for
-# the pictures name how many there were, and the order of a sum depends on it.
+# Runs every notebook, or with NOTEBOOK=06 one, and saves what it shows: figures and text, no widget state, no clock times.
+# With one thread, for the pictures name how many there were, and the order of a sum depends on it.
 OF := $(if $(NOTEBOOK),$(NOTEBOOK)_)
 notebooks: export MEMLAB_SIZE = cpu
 notebooks: export OMP_NUM_THREADS = 1

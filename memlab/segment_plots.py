@@ -20,6 +20,7 @@ BLOCK_STYLES: dict[str, dict[str, Any]] = {
 MOST_ROWS = 600  # of a segment map: each one dot high
 # Inches of a segment map: a row and all rows at most, a row that has room for borders and hatches, and for a text.
 ROW, ALL_ROWS, THIN, TEXT = 0.25, 6.0, 0.07, 0.2
+GAP = 0.14  # of a row's height, above its blocks and below them
 MOST_POINTS = 2000  # of a history: two for each dot of the picture
 
 
@@ -121,7 +122,7 @@ def _is_free(block: Mapping[str, Any]) -> bool:
 
 def _draw_blocks(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> None:
     """Every block in its row, each row with a line around it and a gap below; narrow blocks without borders."""
-    inner = [(middle - 0.36 * height, middle + 0.36 * height) for middle, height in _places(edges)]
+    inner = [(top + GAP * (bottom - top), bottom - GAP * (bottom - top)) for top, bottom in pairwise(edges)]
     for state, style in BLOCK_STYLES.items():
         boxes = _boxes(rows, inner, state)
         borders = [0 if right - left < rows[0]["total_size"] / 100 else 0.7 for (left, _), (right, _), *_ in boxes]
@@ -157,28 +158,23 @@ def _boxes(
     return [[(x, top), (x + size, top), (x + size, bottom), (x, bottom)] for x, size, top, bottom in spans]
 
 
-def _places(edges: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the middle and the height of each row."""
-    return [((top + bottom) / 2, bottom - top) for top, bottom in pairwise(edges)]
-
-
 def _name_rows(axes: Axes, rows: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> None:
     """Write each row's pool and size; rows too narrow for text share one, in the middle of those that are alike."""
-    places = _places(edges)
-    names = [(segment["segment_type"], segment["total_size"]) for segment in rows]
-    last, named = -TEXT, []
-    for (kind, size), group in groupby(range(len(rows)), names.__getitem__):
-        alike = list(group)
-        groups = [alike] if places[alike[0]][1] < TEXT else [[row] for row in alike]
-        for some in groups:
-            middle = (edges[some[0]] + edges[some[-1] + 1]) / 2
-            if middle - last < TEXT or edges[some[-1] + 1] - edges[some[0]] < TEXT / 2:
+    begin, last, named = 0, -TEXT, []
+    for (kind, size), alike in groupby(rows, key=lambda segment: (segment["segment_type"], segment["total_size"])):
+        end = begin + len(list(alike))
+        are_narrow = edges[begin + 1] - edges[begin] < TEXT
+        for first, behind in [(begin, end)] if are_narrow else pairwise(range(begin, end + 1)):
+            top, bottom = edges[first], edges[behind]
+            middle = (top + bottom) / 2
+            if middle - last < TEXT or bottom - top < TEXT / 2:
                 continue  # it would touch the text above, or lie on the longer rows above
             last = middle
             named.append((middle, kind))
-            text = f"{len(some)} of {format_bytes(size)}" if len(some) > 1 else format_bytes(size)
+            text = f"{behind - first} of {format_bytes(size)}" if behind - first > 1 else format_bytes(size)
             look: dict[str, Any] = {"va": "center", "fontsize": SMALL, "color": INK}
             axes.annotate(text, (size, middle), (4, 0), textcoords="offset points", **look)
+        begin = end
     axes.set_yticks([at for at, _ in named], [kind for _, kind in named], fontsize=SMALL, color=QUIET_INK)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memlab.lab.panel import WITHOUT_WIDGETS
+from tests.notebooks.cells import LINK
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 MOST_BYTES = 300_000
@@ -18,7 +19,6 @@ UNIT = r"(?:%|percent\b|[KMGT]i?B\b|bytes?\b|times\b|x\b|\u00d7|m?s\b|seconds?\b
 TYPED_NUMBER = re.compile(r"(?<![\w.-])\d[\d.,]*\s*" + UNIT)
 FENCED = re.compile(r"(?ms)^```.*?^```")
 CODE = re.compile(FENCED.pattern + r"|`[^`]*`")
-LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")  # to another file
 # Jupyter's own copies in .ipynb_checkpoints are not committed.
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb")) + sorted(NOTEBOOKS.glob("[!.]*/*.ipynb"))
 SHIPPED = [pytest.param(path, id=path.relative_to(NOTEBOOKS).as_posix()) for path in PATHS]

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from memlab.categories import Phase
 from memlab.drawings.owners import LAYER
-from memlab.drawings.steps import frame_step
+from memlab.drawings.steps import draw_legend_below, frame_step
 from memlab.palette import CATEGORY_COLORS, INK, PHASE_SHADE, QUIET_INK
 from memlab.plots import SMALL, Picture, sources
 from memlab.trace import Category, Trace
@@ -45,10 +45,7 @@ def lives(traces: Mapping[str, Trace], *, title: str) -> Picture:
     every[0].set_ylabel("block", fontsize=SMALL, color=QUIET_INK)
     every[0].set_ylim(len(names) - 0.4, -1.6)
     picture.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
-    handles, labels = every[-1].get_legend_handles_labels()
-    note = f"a full row is {format_bytes(most)}; {sources(traces.values())}"
-    look: dict[str, Any] = {"fontsize": SMALL, "frameon": False, "title_fontsize": SMALL, "alignment": "left"}
-    picture.legend(handles, labels, loc="outside lower left", ncols=3, title=note, **look)
+    draw_legend_below(picture, every[-1], f"a full row is {format_bytes(most)}; {sources(traces.values())}")
     return picture
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from memlab.categories import Phase
-from memlab.drawings.steps import frame_step
+from memlab.drawings.steps import draw_legend_below, frame_step
 from memlab.palette import CATEGORY_COLORS, INK, PHASE_SHADE, QUIET_INK
 from memlab.plots import SMALL, Picture, sources
 from memlab.trace import Category, Trace
@@ -59,8 +59,7 @@ def spans(traces: Mapping[str, Trace], *, names: Mapping[str, str], title: str, 
     picture.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
     largest = max(one.bytes for of_run in found.values() for one in of_run)
     note = f"each bar is a tensor of up to {format_bytes(largest)}; dotted: the peak; {sources(traces.values())}"
-    look: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "alignment": "left", "frameon": False}
-    picture.legend(*every[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, title=note, **look)
+    draw_legend_below(picture, every[0], note)
     return picture
 
 

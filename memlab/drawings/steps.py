@@ -3,7 +3,7 @@
 from matplotlib.axes import Axes
 
 from memlab.palette import INK, QUIET_INK
-from memlab.plots import SMALL
+from memlab.plots import SMALL, Picture
 from memlab.trace import Trace
 from memlab.units import format_seconds
 
@@ -16,3 +16,17 @@ def frame_step(axes: Axes, name: str, trace: Trace, longest: float) -> None:
     axes.set_xlabel(f"{format_seconds(trace.seconds[-1])} a step, {clock}", fontsize=SMALL, color=QUIET_INK)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_legend_below(picture: Picture, axes: Axes, note: str) -> None:
+    """Name the colours of these axes below the picture, under a note."""
+    picture.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside lower left",
+        ncols=3,
+        title=note,
+        alignment="left",
+        fontsize=SMALL,
+        title_fontsize=SMALL,
+        frameon=False,
+    )

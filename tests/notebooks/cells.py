@@ -4,6 +4,7 @@ import ast
 import contextlib
 import io
 import json
+import re
 import symtable
 import sys
 import tomllib
@@ -22,6 +23,7 @@ TELLING = {
     *("say", "table", "categories", "peaks", "print", "Claim", "key_figure"),
     *("plots", "drawings", "guess", "challenge"),
 }
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")  # in Markdown, to another file
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 SOLUTIONS = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
 

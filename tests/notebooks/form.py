@@ -47,7 +47,7 @@ class Form:
     claims_without_source: int
 
 
-# The most of each; of drawings and tools the least. A core has at least LEAST_CELLS cells.
+# The most of each, and the least of those in AT_LEAST. A core has at least LEAST_CELLS cells.
 LIMITS = Form(
     cells_before_lab=5,
     core_cells=24,
@@ -61,6 +61,7 @@ LIMITS = Form(
     tools=5,
     claims_without_source=0,
 )
+AT_LEAST = {"has_bill", "drawings", "tools"}
 LEAST_CELLS = 20
 
 

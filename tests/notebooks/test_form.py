@@ -5,19 +5,18 @@ import json
 import pytest
 
 from tests.notebooks.cells import NOTEBOOKS
-from tests.notebooks.form import DEPTH, LEAST_CELLS, LIMITS, fold, form, share_of_reporting
+from tests.notebooks.form import AT_LEAST, DEPTH, LEAST_CELLS, LIMITS, fold, form, share_of_reporting
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_read_and_tried_in_half_an_hour(notebook):
     it = form(json.loads(notebook.read_text(encoding="utf-8")))
-    limits = {name: (getattr(it, name), getattr(LIMITS, name)) for name in vars(LIMITS)}
-    above = [f"{name} is {found}, at most {most}" for name, (found, most) in limits.items() if found > most]
-    below = [f"{name} is {found}, at least {least}" for name, (found, least) in limits.items() if found < least]
-    least = ("has_bill", "drawings", "tools")
-    wrong = [text for text in above if not text.startswith(least)] + [text for text in below if text.startswith(least)]
-    if it.core_cells < LEAST_CELLS:
-        wrong.append(f"core_cells is {it.core_cells}, at least {LEAST_CELLS}")
+    bounds = [(name, name in AT_LEAST, limit) for name, limit in vars(LIMITS).items()]
+    wrong = [
+        f"{name} is {getattr(it, name)}, at {'least' if is_least else 'most'} {limit}"
+        for name, is_least, limit in [*bounds, ("core_cells", True, LEAST_CELLS)]
+        if (getattr(it, name) < limit if is_least else getattr(it, name) > limit)
+    ]
     assert wrong == [], f"what goes further stands below {DEPTH}"
 
 

@@ -5,7 +5,7 @@ import re
 from html import unescape
 
 from memlab import Guess
-from tests.notebooks.cells import NOTEBOOKS, ROOT
+from tests.notebooks.cells import LINK, NOTEBOOKS, ROOT
 from tests.publish import CELL_ID
 from tests.site.build import TEXTS, front, shown, themed
 
@@ -99,12 +99,11 @@ def test_panels_are_dark_where_the_site_is_and_look_as_it_does():
 def test_every_link_of_a_text_leads_to_a_page_of_the_site():
     """Or Sphinx warns, and the build ends."""
     pages = [ROOT / name for name in TEXTS]
-    link = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
     links = [
         (page.relative_to(ROOT).as_posix(), (page.parent / target).resolve())
         for page in pages
         if page.suffix == ".md"
-        for target in link.findall(page.read_text(encoding="utf-8"))
+        for target in LINK.findall(page.read_text(encoding="utf-8"))
     ]
     assert links
     assert [(page, target) for page, target in links if target not in (*pages, *NOTEBOOKS)] == []
